@@ -1,0 +1,1 @@
+"""Configuration groups, packaged as `neo.conf`."""

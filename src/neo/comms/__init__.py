@@ -1,0 +1,1 @@
+"""Collectives and the codecs that tensors travel in."""

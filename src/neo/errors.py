@@ -1,0 +1,76 @@
+"""The errors a user of neo can meet, and the exit code that each one means."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One mistake in the configuration: where it is, what is wrong, and what to write instead.
+
+    Attributes:
+        key: The dotted configuration key as it is typed on the command line.
+        problem: What is wrong with the value, naming the value and the limit.
+        fix: What to type instead; empty where ``problem`` already says so.
+    """
+
+    key: str
+    problem: str
+    fix: str = ""
+
+    def under(self, prefix: str) -> "Finding":
+        """Return the same finding with ``prefix.`` in front of its key."""
+        return Finding(f"{prefix}.{self.key}" if self.key else prefix, self.problem, self.fix)
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.problem}" + (f"; {self.fix}" if self.fix else "")
+
+
+class NeoError(Exception):
+    """Base of every error that neo raises on purpose."""
+
+    exit_code = 1
+
+
+class ConfigError(NeoError):
+    """The configuration is wrong; nothing was started. Carries every finding, not only the first."""
+
+    exit_code = 2
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self.findings = tuple(findings)
+        count = len(self.findings)
+        head = f"{count} mistake{'' if count == 1 else 's'} in the configuration:"
+        super().__init__("\n".join([head, *(f"  {finding}" for finding in self.findings)]))
+
+
+class InfeasiblePlanError(NeoError):
+    """No placement fits the memory of the machine."""
+
+    exit_code = 3
+
+
+class UnknownNameError(NeoError):
+    """A name that is in no registry."""
+
+
+class UnsupportedError(NeoError):
+    """A combination that no installed backend can execute."""
+
+
+class DataError(NeoError):
+    """The data is not what the configuration says: names file, place, column and value."""
+
+
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
+    """Return ``did you mean 'x'? Choices: ...`` for a name that is not among ``choices``."""
+    ordered = sorted(choices)
+    near = difflib.get_close_matches(name, ordered, n=1, cutoff=0.5)
+    listed = "Choices: " + (", ".join(ordered) if ordered else "none")
+    return f"did you mean '{near[0]}'? {listed}" if near else listed
+
+
+def unknown_name(key: str, name: str, kind: str, choices: Iterable[str]) -> Finding:
+    """Return the finding for a name that is not among ``choices``, with the nearest one."""
+    return Finding(key, f"'{name}' is not a {kind}", did_you_mean(name, choices))

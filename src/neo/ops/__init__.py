@@ -1,0 +1,1 @@
+"""Fused embedding operators as registered plugins, and what each of them can do."""

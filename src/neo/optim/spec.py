@@ -1,0 +1,248 @@
+"""Optimizer configuration, torch-free: sparse and dense optimizers, learning-rate schedules, and their names."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from neo.errors import Finding, unknown_name
+from neo.registry import Registry
+from neo.tables.spec import WeightsDtype
+
+SPARSE_OPTIMIZERS: Registry[type] = Registry("sparse optimizer")
+SPARSE_OPTIMIZERS.register("sgd", "neo.optim.sparse:SGD")
+SPARSE_OPTIMIZERS.register("adagrad", "neo.optim.sparse:AdaGrad")
+SPARSE_OPTIMIZERS.register("rowwise_adagrad", "neo.optim.sparse:RowwiseAdaGrad")
+SPARSE_OPTIMIZERS.register("adam", "neo.optim.sparse:Adam")
+
+
+class DenseOptimizerName(StrEnum):
+    """Optimizers of the dense part, all of them from ``torch.optim``."""
+
+    SGD = "sgd"
+    ADAGRAD = "adagrad"
+    ADAM = "adam"
+    ADAMW = "adamw"
+
+
+class ScheduleName(StrEnum):
+    """How the learning rates (sparse and dense alike) change over the steps."""
+
+    CONSTANT = "constant"
+    LINEAR = "linear"
+    COSINE = "cosine"
+    STEP = "step"
+
+
+@dataclass(frozen=True)
+class SparseOptimizerSpec:
+    """A sparse optimizer with every hyper-parameter explicit.
+
+    Attributes:
+        name: A name in ``SPARSE_OPTIMIZERS``.
+        lr: Learning rate at the start.
+        eps: Added to the root of the second moment.
+        beta1: Adam: decay of the first moment.
+        beta2: Adam: decay of the second moment.
+        initial_accumulator: AdaGrad: value of the accumulator before the first step.
+        weights_dtype: Type of the stored weights; states are always fp32.
+    """
+
+    name: str = "rowwise_adagrad"
+    lr: float = 0.02
+    eps: float = 1e-8
+    beta1: float = 0.9
+    beta2: float = 0.999
+    initial_accumulator: float = 0.0
+    weights_dtype: WeightsDtype = WeightsDtype.FP32
+
+    @property
+    def is_rowwise(self) -> bool:
+        """Whether it keeps one state value per row (so that a column split changes it)."""
+        return self.name == "rowwise_adagrad"
+
+    def state_bytes(self, num_rows: int, num_columns: int) -> int:
+        """Bytes of optimizer state of a shard of this shape."""
+        if self.name == "sgd":
+            return 0
+        if self.name == "rowwise_adagrad":
+            return 4 * num_rows
+        return (8 if self.name == "adam" else 4) * num_rows * num_columns
+
+
+@dataclass(frozen=True)
+class DenseOptimizerSpec:
+    """The optimizer of the dense part; hyper-parameters as in ``torch.optim``."""
+
+    name: DenseOptimizerName
+    lr: float
+    weight_decay: float
+    momentum: float
+    beta1: float
+    beta2: float
+    eps: float
+
+
+@dataclass(frozen=True)
+class ScheduleSpec:
+    """The factor on every learning rate as a function of the step.
+
+    Attributes:
+        name: ``constant``; ``linear`` or ``cosine`` decay to ``final_factor`` over ``decay_steps``; ``step``
+            multiplies by ``step_factor`` at each of ``milestones``.
+        warmup_steps: Steps over which the factor rises linearly to 1 first.
+        decay_steps: Length of the decay after the warm-up.
+        final_factor: Where a decay ends.
+        milestones: Steps (counted from 0) at which ``step`` changes.
+        step_factor: What ``step`` multiplies by.
+    """
+
+    name: ScheduleName
+    warmup_steps: int
+    decay_steps: int
+    final_factor: float
+    milestones: tuple[int, ...]
+    step_factor: float
+
+
+@dataclass(frozen=True)
+class OptimSpec:
+    """All of ``optim.*``, resolved."""
+
+    sparse: SparseOptimizerSpec
+    dense: DenseOptimizerSpec
+    schedule: ScheduleSpec
+
+
+@dataclass
+class SparseOptimizerConfig:
+    """``optim.sparse.*``."""
+
+    name: str = "rowwise_adagrad"
+    lr: float = 0.02
+    eps: float = 1e-8
+    beta1: float = 0.9
+    beta2: float = 0.999
+    initial_accumulator: float = 0.0
+    weights_dtype: str = "fp32"
+
+    def validate(self) -> list[Finding]:
+        """Return every mistake, keys relative to ``optim.sparse``."""
+        findings = []
+        if self.name not in SPARSE_OPTIMIZERS:
+            findings.append(unknown_name("name", self.name, "sparse optimizer", SPARSE_OPTIMIZERS.names()))
+        if self.weights_dtype not in list(WeightsDtype):
+            findings.append(unknown_name("weights_dtype", self.weights_dtype, "weights type", list(WeightsDtype)))
+        findings += _not_negative(self, ("lr", "eps", "initial_accumulator"))
+        findings += _in_unit_interval(self, ("beta1", "beta2"))
+        return findings
+
+
+@dataclass
+class DenseOptimizerConfig:
+    """``optim.dense.*``."""
+
+    name: str = "adagrad"
+    lr: float = 0.02
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+
+    def validate(self) -> list[Finding]:
+        """Return every mistake, keys relative to ``optim.dense``."""
+        findings = []
+        if self.name not in list(DenseOptimizerName):
+            findings.append(unknown_name("name", self.name, "dense optimizer", list(DenseOptimizerName)))
+        if self.momentum and self.name != DenseOptimizerName.SGD:
+            findings.append(Finding("momentum", f"{self.momentum} has no effect on '{self.name}'", "use name=sgd or 0"))
+        findings += _not_negative(self, ("lr", "eps", "weight_decay", "momentum"))
+        findings += _in_unit_interval(self, ("beta1", "beta2"))
+        return findings
+
+
+@dataclass
+class ScheduleConfig:
+    """``optim.schedule.*``; see ``ScheduleSpec``."""
+
+    name: str = "constant"
+    warmup_steps: int = 0
+    decay_steps: int = 0
+    final_factor: float = 0.0
+    milestones: list[int] = field(default_factory=list)
+    step_factor: float = 0.1
+
+    def validate(self) -> list[Finding]:
+        """Return every mistake, keys relative to ``optim.schedule``."""
+        findings = []
+        if self.name not in list(ScheduleName):
+            findings.append(unknown_name("name", self.name, "schedule", list(ScheduleName)))
+        findings += _not_negative(self, ("warmup_steps", "decay_steps", "final_factor", "step_factor"))
+        decays = self.name in (ScheduleName.LINEAR, ScheduleName.COSINE)
+        if decays and self.decay_steps == 0:
+            findings.append(Finding("decay_steps", f"'{self.name}' needs the number of steps to decay over, not 0"))
+        if not decays and self.decay_steps > 0:
+            findings.append(Finding("decay_steps", f"{self.decay_steps} has no effect on '{self.name}'", "use 0"))
+        if self.name == ScheduleName.STEP and not self.milestones:
+            findings.append(Finding("milestones", "'step' needs at least one step number, not []"))
+        if self.name != ScheduleName.STEP and self.milestones:
+            findings.append(Finding("milestones", f"{self.milestones} have no effect on '{self.name}'", "use []"))
+        if list(self.milestones) != sorted(set(self.milestones)) or any(m < 0 for m in self.milestones):
+            findings.append(Finding("milestones", f"{self.milestones} must rise and be at least 0"))
+        return findings
+
+
+@dataclass
+class OptimConfig:
+    """``optim.*``."""
+
+    sparse: SparseOptimizerConfig = field(default_factory=SparseOptimizerConfig)
+    dense: DenseOptimizerConfig = field(default_factory=DenseOptimizerConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+
+    def validate(self) -> list[Finding]:
+        """Return every mistake, keys relative to ``optim``."""
+        groups = (("sparse", self.sparse), ("dense", self.dense), ("schedule", self.schedule))
+        return [finding.under(name) for name, group in groups for finding in group.validate()]
+
+    def to_spec(self) -> OptimSpec:
+        """Return the frozen form of a valid configuration."""
+        sparse, dense, schedule = self.sparse, self.dense, self.schedule
+        return OptimSpec(
+            sparse=SparseOptimizerSpec(
+                name=sparse.name,
+                lr=sparse.lr,
+                eps=sparse.eps,
+                beta1=sparse.beta1,
+                beta2=sparse.beta2,
+                initial_accumulator=sparse.initial_accumulator,
+                weights_dtype=WeightsDtype(sparse.weights_dtype),
+            ),
+            dense=DenseOptimizerSpec(
+                name=DenseOptimizerName(dense.name),
+                lr=dense.lr,
+                weight_decay=dense.weight_decay,
+                momentum=dense.momentum,
+                beta1=dense.beta1,
+                beta2=dense.beta2,
+                eps=dense.eps,
+            ),
+            schedule=ScheduleSpec(
+                name=ScheduleName(schedule.name),
+                warmup_steps=schedule.warmup_steps,
+                decay_steps=schedule.decay_steps,
+                final_factor=schedule.final_factor,
+                milestones=tuple(schedule.milestones),
+                step_factor=schedule.step_factor,
+            ),
+        )
+
+
+def _not_negative(config: object, names: Sequence[str]) -> list[Finding]:
+    values = {name: getattr(config, name) for name in names}
+    return [Finding(n, f"{v} is below the limit 0") for n, v in values.items() if not v >= 0]
+
+
+def _in_unit_interval(config: object, names: Sequence[str]) -> list[Finding]:
+    values = {name: getattr(config, name) for name in names}
+    return [Finding(n, f"{v} is outside [0, 1)") for n, v in values.items() if not 0 <= v < 1]

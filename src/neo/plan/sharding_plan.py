@@ -1,0 +1,98 @@
+"""The placement decision: which rank holds which rows and columns of which table.
+
+Shards are half-open ranges of the logical table: rows ``[a, b)``, columns ``[a, b)``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class ShardingType(StrEnum):
+    """How one table is laid over the ranks."""
+
+    TABLE_WISE = "table_wise"
+    ROW_WISE = "row_wise"
+    COLUMN_WISE = "column_wise"
+    DATA_PARALLEL = "data_parallel"
+
+
+class Tier(StrEnum):
+    """The memory that holds a shard."""
+
+    HBM = "hbm"
+    DDR = "ddr"
+    SSD = "ssd"
+
+
+class ColumnWiseSemantics(StrEnum):
+    """What a row-wise optimizer does on a table that is split by columns.
+
+    ``EXACT`` shares the row's sum of squares over its column shards; ``PER_SHARD`` lets each shard keep its own.
+    """
+
+    EXACT = "exact"
+    PER_SHARD = "per_shard"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A rectangle of a table on one rank; it may be empty (``row_begin == row_end``)."""
+
+    rank: int
+    row_begin: int
+    row_end: int
+    column_begin: int
+    column_end: int
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of this shard."""
+        return self.row_end - self.row_begin
+
+    @property
+    def num_columns(self) -> int:
+        """Columns of this shard."""
+        return self.column_end - self.column_begin
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """The placement of one table.
+
+    Attributes:
+        sharding_type: How it is split. ``DATA_PARALLEL`` has one full-range shard per rank.
+        shards: In order of (rows, columns); every type but data-parallel tiles the table exactly.
+        kernel: The ops backend that executes it; ``auto`` until it is decided.
+        tier: The memory that holds it.
+        cache_bytes: Size of its cache in the tier above.
+    """
+
+    sharding_type: ShardingType
+    shards: tuple[Shard, ...]
+    kernel: str = "auto"
+    tier: Tier = Tier.HBM
+    cache_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class ShardingPlan:
+    """The placement of every table, by key (``module.path.name`` in training)."""
+
+    world_size: int
+    local_world_size: int
+    tables: Mapping[str, TablePlan] = field(default_factory=dict)
+
+
+def even_splits(length: int, num_parts: int, multiple: int = 1) -> list[tuple[int, int]]:
+    """Cut ``[0, length)`` into ``num_parts`` ranges as even as possible, in units of ``multiple``.
+
+    The first ranges take the larger share; the last non-empty range takes what is no whole unit. Later ranges
+    are empty where there are fewer units than parts.
+    """
+    units = -(-length // multiple)
+    base, extra = divmod(units, num_parts)
+    bounds = [0]
+    for part in range(num_parts):
+        bounds.append(min(length, bounds[-1] + (base + (part < extra)) * multiple))
+    return list(zip(bounds[:-1], bounds[1:], strict=True))

@@ -1,0 +1,1 @@
+"""Embedding tables and the features that read them, as frozen facts."""

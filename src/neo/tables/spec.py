@@ -1,0 +1,73 @@
+"""Embedding tables and the features that read them, as frozen facts."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Pooling(StrEnum):
+    """How the rows of one bag become one vector."""
+
+    SUM = "sum"
+    MEAN = "mean"
+
+
+class WeightsDtype(StrEnum):
+    """The type in which a table stores its weights."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of one element."""
+        return 4 if self is WeightsDtype.FP32 else 2
+
+
+@dataclass(frozen=True)
+class FeatureSpec:
+    """One sparse feature as the data defines it.
+
+    Attributes:
+        name: Name of the feature; a column of the data.
+        num_embeddings: Number of distinct row indices that the reader can produce for it.
+        pooling_factor: Mean number of ids per sample (for planning).
+        weighted: Whether each id comes with a weight.
+    """
+
+    name: str
+    num_embeddings: int
+    pooling_factor: float = 1.0
+    weighted: bool = False
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """One logical embedding table.
+
+    Attributes:
+        name: Name, unique within its collection.
+        num_embeddings: Rows.
+        embedding_dim: Columns.
+        feature_names: Features that read this table, in output order; each gives one pooled output.
+        pooling: How a bag is pooled.
+        weighted: Whether its features come with per-sample weights.
+        pooling_factor: Mean ids per sample over its features together (for planning).
+    """
+
+    name: str
+    num_embeddings: int
+    embedding_dim: int
+    feature_names: tuple[str, ...]
+    pooling: Pooling = Pooling.SUM
+    weighted: bool = False
+    pooling_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.num_embeddings < 1 or self.embedding_dim < 1:
+            raise ValueError(
+                f"table '{self.name}': num_embeddings and embedding_dim must be at least 1, "
+                f"not {self.num_embeddings} x {self.embedding_dim}"
+            )
+        if not self.feature_names:
+            raise ValueError(f"table '{self.name}': feature_names is empty; name the features that read it")
