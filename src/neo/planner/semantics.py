@@ -29,7 +29,7 @@ def effective_semantics(
     names = ", ".join(bare_name(key) for key in per_shard)
     problem = (
         f"'exact' cannot be had yet for {names}: {optimizer.name} keeps one value per row, and the columns of "
-        f"{'this table' if len(per_shard) == 1 else 'these tables'} lie on several ranks"
+        f"{'this table are' if len(per_shard) == 1 else 'these tables are'} split"
     )
     fix = "use per_shard, an optimizer with a value per element (adagrad), or another sharding for them"
     raise ConfigError([Finding("sharding.column_wise_semantics", problem, fix)])

@@ -39,6 +39,10 @@ def test_without_gpus_two_processes_share_the_host(monkeypatch: pytest.MonkeyPat
     spec = HardwareConfig(name="local", detect=True).to_spec()
     assert (spec.world_size, spec.accelerator.hbm.capacity_bytes, spec.ddr.capacity_bytes) == (2, 8 * GIB, 0)
     assert spec.shared_host_bytes == 16 * GIB
+    assert spec.scaled_to(4).local_world_size == 4
+    emulated = HardwareConfig(name="local", detect=True, accelerators_per_node=1).to_spec().scaled_to(4)
+    assert (emulated.num_nodes, emulated.local_world_size) == (4, 1)
+    assert emulated.accelerator.hbm.capacity_bytes == 4 * GIB
 
 
 def test_with_gpus_their_memory_is_the_first_tier(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,12 +137,20 @@ def test_labels() -> None:
 
 
 def test_processes_on_one_host_share_its_memory() -> None:
-    host = HardwareSpec("local", 1, 2, 2, AcceleratorSpec("local", hbm=MemoryTier(8)), shared_host_bytes=16)
+    host = HardwareSpec(
+        "local", 1, 2, 2, AcceleratorSpec("local", hbm=MemoryTier(8)), shared_host_bytes=16, is_one_node=True
+    )
     scaled = host.scaled_to(4)
     assert (scaled.num_nodes, scaled.local_world_size, scaled.accelerator.hbm.capacity_bytes) == (1, 4, 4)
     assert scaled.label() == "4 local CPU processes"
     assert scaled.scaled_to(1).label() == "1 local CPU process"
     assert scaled.scaled_to(1).accelerator.hbm.capacity_bytes == 16
+
+
+def test_nodes_are_emulated_on_one_host_if_asked_for() -> None:
+    host = HardwareSpec("local", 1, 1, 1, AcceleratorSpec("local", hbm=MemoryTier(16)), shared_host_bytes=16)
+    scaled = host.scaled_to(2)
+    assert (scaled.num_nodes, scaled.local_world_size, scaled.accelerator.hbm.capacity_bytes) == (2, 1, 8)
 
 
 def test_topology_of_a_machine_whose_last_node_is_partly_used() -> None:

@@ -81,8 +81,13 @@ def test_the_shape_of_shards_follows_the_sharding_type() -> None:
     ]
 
 
-def test_one_shard_per_rank() -> None:
-    assert findings(ShardingType.ROW_WISE, (0, 0, 4, 0, 8), (0, 4, 10, 0, 8)) == [
+def test_a_rank_may_hold_several_shards() -> None:
+    assert findings(ShardingType.ROW_WISE, (0, 0, 4, 0, 8), (0, 4, 10, 0, 8)) == []
+    assert findings(ShardingType.COLUMN_WISE, (1, 0, 10, 0, 4), (1, 0, 10, 4, 8)) == []
+
+
+def test_a_data_parallel_table_is_once_on_every_rank() -> None:
+    assert findings(ShardingType.DATA_PARALLEL, (0, 0, 10, 0, 8), (0, 0, 10, 0, 8), (1, 0, 10, 0, 8)) == [
         "tables.t.shards: rank 0 has more than one shard of this table; join them"
     ]
     assert findings(ShardingType.DATA_PARALLEL, (1, 0, 10, 0, 8), world_size=3) == [

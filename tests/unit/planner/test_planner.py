@@ -251,8 +251,8 @@ def test_r6_exact_where_it_cannot_be_had_is_refused() -> None:
         )
     assert str(caught.value.findings[0]) == (
         "sharding.column_wise_semantics: 'exact' cannot be had yet for a, b: rowwise_adagrad keeps one value per row, "
-        "and the columns of these tables lie on several ranks; use per_shard, an optimizer with a value per element "
-        "(adagrad), or another sharding for them"
+        "and the columns of these tables are split; use per_shard, an optimizer with a value per element (adagrad), or "
+        "another sharding for them"
     )
     one_rank = plan_for(
         tables(table("a")),
