@@ -9,8 +9,8 @@ from neo.ops.spec import Device
 from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.check import check_plan
 from neo.plan.plan_reader import read_plan
-from neo.plan.sharding_plan import ShardingPlan, TablePlan, Tier
-from neo.planner.kernels import KernelRequest, decide_kernels, replaced_kernels
+from neo.plan.sharding_plan import ShardingPlan, ShardingType, TablePlan, Tier
+from neo.planner.kernels import KernelRequest, decide_kernels, requests_of_given_plan
 from neo.tables.spec import TableSpec
 
 
@@ -39,8 +39,9 @@ def given_plan(
     if findings:
         raise ConfigError(_in_file(path, findings))
     planned = {key: _request(tables[key], plan.tables[key]) for key in sorted(plan.tables)}
+    replicated = {key for key in planned if plan.tables[key].sharding_type is ShardingType.DATA_PARALLEL}
     try:
-        requests, told = replaced_kernels(planned, ops_backend=ops_backend, device=device, optimizer=optimizer)
+        requests, told = requests_of_given_plan(planned, replicated=replicated, ops_backend=ops_backend)
     except ConfigError as error:
         raise ConfigError(_in_file(path, error.findings)) from error
     choices, refused = decide_kernels(requests, device=device, optimizer=optimizer)

@@ -1,6 +1,6 @@
 """Which ops backend holds each table, from the capability matrix; what was passed over is told."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from neo.errors import ConfigError, Finding, unknown_name
@@ -10,7 +10,8 @@ from neo.plan.table_names import bare_name
 from neo.tables.spec import TableSpec
 
 _MOST_NAMED = 3
-_PREFERRED = "fbgemm"  # What `auto` takes where it can: neo.ops.spec.choose_backend.
+PREFERRED = "fbgemm"  # What `auto` takes where it can: neo.ops.spec.choose_backend.
+REPLICA_KERNEL = "reference"  # Data-parallel tables are plain PyTorch whatever the backend: neo.sharded.data_parallel.
 
 
 @dataclass(frozen=True)
@@ -67,12 +68,15 @@ def dim_multiple(kernel: str, device: Device) -> int:
     return 1 if able is None else able.dim_multiple
 
 
-def replaced_kernels(
-    planned: Mapping[str, KernelRequest], *, ops_backend: str, device: Device, optimizer: SparseOptimizerSpec
+def requests_of_given_plan(
+    planned: Mapping[str, KernelRequest], *, replicated: Collection[str], ops_backend: str
 ) -> tuple[Mapping[str, KernelRequest], tuple[str, ...]]:
-    """Put the run's ``ops.backend`` in place of a given plan's kernels where it must be, and tell it.
+    """Put the run's ``ops.backend`` in place of a given plan's kernels, and tell it.
 
-    A plan's kernel stays if the run asks for ``auto`` and the kernel works here.
+    Args:
+        planned: The tables, asking for the plan's kernels.
+        replicated: Keys of the data-parallel ones.
+        ops_backend: What the run asks for; ``auto`` leaves a plan's kernel.
 
     Raises:
         ConfigError: A kernel in the plan is no ops backend.
@@ -87,27 +91,23 @@ def replaced_kernels(
     requests: dict[str, KernelRequest] = {}
     told = []
     for key, request in planned.items():
-        why = _why_replaced(request, ops_backend, device, optimizer)
-        if why is not None:
-            told.append(f"{bare_name(key)}: the plan's kernel {request.asked} is replaced: {why}")
-        keep = request.asked not in (AUTO, ops_backend) and why is None
-        # What `auto` prefers needs no keeping: where it does not work, `auto` tells why.
-        asked = request.asked if keep and request.asked != _PREFERRED else ops_backend
-        requests[key] = KernelRequest(request.table, request.widths, asked)
+        wanted, why = ops_backend, f"ops.backend={ops_backend}"
+        if key in replicated:
+            wanted, why = REPLICA_KERNEL, "data_parallel tables are held by it"
+        elif ops_backend == AUTO:
+            # What `auto` prefers may be passed over where it does not work here; `auto` tells why.
+            wanted = AUTO if request.asked == PREFERRED else request.asked
+        if request.asked not in (AUTO, PREFERRED if wanted == AUTO else wanted):
+            told.append(f"{bare_name(key)}: kernel {wanted} in place of the plan's {request.asked}: {why}")
+        requests[key] = KernelRequest(request.table, request.widths, wanted)
     return requests, tuple(told)
 
 
-def _why_replaced(
-    request: KernelRequest, ops_backend: str, device: Device, optimizer: SparseOptimizerSpec
-) -> str | None:
-    if request.asked in (AUTO, ops_backend):
-        return None
-    if ops_backend != AUTO:
-        return f"ops.backend={ops_backend}"
-    if request.asked == _PREFERRED:
-        return None
-    refused = (refusal(request.asked, device, request.table, width, optimizer) for width in request.widths)
-    return next((reason for reason in refused if reason is not None), None)
+def replicas_fallback(keys: Sequence[str], ops_backend: str) -> tuple[str, ...]:
+    """Return what to say if a backend was asked for by name and data-parallel tables do not use it."""
+    if not keys or ops_backend in (AUTO, REPLICA_KERNEL):
+        return ()
+    return (f"{_named(keys)}: kernel {REPLICA_KERNEL} in place of {ops_backend}: data_parallel tables are held by it",)
 
 
 def _choose(request: KernelRequest, device: Device, optimizer: SparseOptimizerSpec) -> tuple[str, str]:
@@ -127,8 +127,10 @@ def _without_name(reason: str, table: TableSpec) -> str:
 
 
 def _fallback(keys: Sequence[str], kernel: str, reason: str) -> str:
+    return f"{_named(keys)}: kernel {kernel} in place of {PREFERRED}: {reason}"
+
+
+def _named(keys: Sequence[str]) -> str:
     names = [bare_name(key) for key in keys]
-    named = (
-        ", ".join(names) if len(names) <= _MOST_NAMED else f"{', '.join(names[:_MOST_NAMED])} and {len(names) - 3} more"
-    )
-    return f"{named}: kernel {kernel} in place of {_PREFERRED}: {reason}"
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more

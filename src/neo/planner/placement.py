@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neo.plan.sharding_plan import ShardingType, TablePlan
+from neo.planner.kernels import REPLICA_KERNEL
 from neo.planner.layout import column_ranges, column_wise_shards, data_parallel_shards, row_wise_shards
 from neo.planner.problem import DoesNotFitError, Item, Partitioner, Piece, PlacementProblem, TableTask
 from neo.planner.spec import PARTITIONERS
@@ -112,8 +113,9 @@ def _lay_out(
 
 
 def _spread(task: TableTask, sharding_type: ShardingType, world_size: int) -> TablePlan:
-    spread = row_wise_shards if sharding_type is ShardingType.ROW_WISE else data_parallel_shards
-    return TablePlan(sharding_type, spread(task.table, world_size), task.kernel)
+    if sharding_type is ShardingType.ROW_WISE:
+        return TablePlan(sharding_type, row_wise_shards(task.table, world_size), task.kernel)
+    return TablePlan(sharding_type, data_parallel_shards(task.table, world_size), REPLICA_KERNEL)
 
 
 def _take(free_bytes: NDArray[np.int64], table_plan: TablePlan, task: TableTask, problem: PlacementProblem) -> None:

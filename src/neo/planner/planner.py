@@ -11,10 +11,10 @@ from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.fingerprint import plan_fingerprint
 from neo.plan.memory import capacity_per_rank
 from neo.plan.plan_view import PlanView
-from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan, Tier
+from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan, ShardingType, Tier
 from neo.planner.capacity import check_capacity, infeasible
 from neo.planner.given_plan import given_plan
-from neo.planner.kernels import KernelRequest, decide_kernels, dim_multiple
+from neo.planner.kernels import REPLICA_KERNEL, KernelRequest, decide_kernels, dim_multiple, replicas_fallback
 from neo.planner.overrides import forced_types
 from neo.planner.placement import place
 from neo.planner.problem import DoesNotFitError, PlacementProblem, TableTask
@@ -89,6 +89,8 @@ def make_plan(
     else:
         problem, fallbacks = _problem(tables, sharding, machine, optimizer, ops_backend, device)
         plan = _search(problem, machine)
+        replicated = [key for key, t in plan.tables.items() if t.sharding_type is ShardingType.DATA_PARALLEL]
+        fallbacks += replicas_fallback(replicated, ops_backend)
     per_shard = per_shard_tables(plan, optimizer)
     semantics = effective_semantics(sharding.column_wise_semantics, per_shard, optimizer)
     check_capacity(plan, optimizer=optimizer, hardware=machine)
@@ -113,7 +115,7 @@ def _problem(
 ) -> tuple[PlacementProblem, tuple[str, ...]]:
     """Gather what a search needs: forced types and kernels of every table."""
     forced, findings = forced_types(tables, sharding)
-    requests = {key: KernelRequest(tables[key], (tables[key].embedding_dim,), ops_backend) for key in sorted(tables)}
+    requests = {key: _kernel_request(tables[key], forced[key], ops_backend) for key in sorted(tables)}
     choices, refused = decide_kernels(requests, device=device, optimizer=optimizer)
     if findings or refused:
         raise ConfigError([*findings, *refused])
@@ -130,6 +132,11 @@ def _problem(
         partitioner=_DEFAULT_PARTITIONER if sharding.partitioner == AUTO else sharding.partitioner,
     )
     return problem, choices.fallbacks
+
+
+def _kernel_request(table: TableSpec, forced: ShardingType | None, ops_backend: str) -> KernelRequest:
+    asked = REPLICA_KERNEL if forced is ShardingType.DATA_PARALLEL else ops_backend
+    return KernelRequest(table, (table.embedding_dim,), asked)
 
 
 def _search(problem: PlacementProblem, machine: HardwareSpec) -> ShardingPlan:

@@ -192,6 +192,18 @@ def test_kernels_follow_the_capability_matrix_and_fallbacks_are_told(working_fbg
     )
 
 
+def test_data_parallel_tables_are_held_by_the_reference(working_fbgemm: None) -> None:
+    named = tables(table("a", dim=10), table("b", dim=8), prefix="")
+    for ops_backend, fallbacks in (
+        ("fbgemm", ("a, b: kernel reference in place of fbgemm: data_parallel tables are held by it",)),
+        ("auto", ()),
+        ("reference", ()),
+    ):
+        result = plan_for(named, "data_parallel", ops_backend=ops_backend)
+        assert {placed.kernel for placed in result.plan.tables.values()} == {"reference"}
+        assert result.fallbacks == fallbacks
+
+
 def test_a_missing_fbgemm_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ops_spec, "fbgemm_status", lambda: FbgemmStatus(False, "fbgemm_gpu is not installed"))
     result = plan_for(tables(*(table(f"t{index}") for index in range(5))), ops_backend="auto")
@@ -385,7 +397,16 @@ class TestGivenPlans:
         assert kernels("auto") == (["fbgemm", "reference"], ())
         assert kernels("fbgemm") == (
             ["fbgemm", "fbgemm"],
-            ("b: the plan's kernel reference is replaced: ops.backend=fbgemm",),
+            ("b: kernel fbgemm in place of the plan's reference: ops.backend=fbgemm",),
+        )
+
+    def test_data_parallel_tables_keep_their_own_kernel(self, tmp_path: Path, working_fbgemm: None) -> None:
+        shards = (Shard(0, 0, 10, 0, 8), Shard(1, 0, 10, 0, 8))
+        path = self.write(tmp_path, sharding_type=ShardingType.DATA_PARALLEL, shards=shards, kernel="fbgemm")
+        result = plan_for(self.TABLES, "file", path=path, ops_backend="auto")
+        assert [placed.kernel for placed in result.plan.tables.values()] == ["reference", "reference"]
+        assert result.fallbacks == (
+            "a: kernel reference in place of the plan's fbgemm: data_parallel tables are held by it",
         )
 
     def test_a_given_plan_that_does_not_fit_is_infeasible(self, tmp_path: Path) -> None:
