@@ -55,7 +55,10 @@ def rounded_memory(num_bytes: int) -> int:
 
 
 def gpu_memory_sizes() -> list[int]:
-    """Return the memory of each CUDA device in bytes; empty without a working driver."""
+    """Return the memory in bytes of each CUDA device that a process started now would see; empty without a driver.
+
+    ``CUDA_VISIBLE_DEVICES`` is heeded; of names that are no numbers only their count is.
+    """
     if shutil.which(_QUERY[0]) is None:
         return []
     try:
@@ -64,4 +67,20 @@ def gpu_memory_sizes() -> list[int]:
         return []
     if answer.returncode != 0:
         return []
-    return [int(line) * _MIB for line in answer.stdout.split() if line.isdecimal()]
+    sizes = [int(line) * _MIB for line in answer.stdout.split() if line.isdecimal()]
+    return _visible(sizes, os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def _visible(sizes: list[int], names: str | None) -> list[int]:
+    """Keep what CUDA shows: the devices named, up to the first name that is none."""
+    if names is None:
+        return sizes
+    kept = []
+    for position, name in enumerate(part.strip() for part in names.split(",")):
+        if name in ("", "-1"):
+            break
+        index = int(name) if name.isdecimal() else position
+        if index >= len(sizes):
+            break
+        kept.append(sizes[index])
+    return kept

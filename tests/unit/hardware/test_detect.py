@@ -68,9 +68,14 @@ def test_the_driver_s_list_of_gpus_is_read(monkeypatch: pytest.MonkeyPatch) -> N
         done = subprocess.CompletedProcess(["nvidia-smi"], code, stdout, "")
         monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: done)
 
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     answer("81559\n81559\n")
     assert detect.gpu_memory_sizes() == [81559 * MIB, 81559 * MIB]
+    for visible, count in (("", 0), ("-1", 0), ("1", 1), ("1,0", 2), ("0,7", 1), ("GPU-a,GPU-b", 2)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert len(detect.gpu_memory_sizes()) == count
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     answer("No devices were found\n")
     assert detect.gpu_memory_sizes() == []
     answer("", code=9)
