@@ -1,0 +1,226 @@
+"""The engine of one collection on one rank: its shards, and the way of a batch through them.
+
+Kept outside ``nn.Module`` registration on purpose: DDP's broadcast, dtype conversion and ``state_dict`` would each
+corrupt sharded storage silently.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from neo.comms.codecs import Codec
+from neo.comms.collectives import Collectives
+from neo.comms.spec import CODECS, CommsSpec
+from neo.data.batch import SparseFeatures
+from neo.errors import UnsupportedError
+from neo.ops.pooled_lookup import LocalTable, PooledLookup
+from neo.ops.spec import AUTO, POOLED_LOOKUPS, Device, choose_backend
+from neo.optim.spec import SparseOptimizerSpec
+from neo.plan.sharding_plan import Shard, ShardingPlan
+from neo.sharded.data_parallel import ReplicaInput, Replicas
+from neo.sharded.initial_values import fill_initial_values
+from neo.sharded.input_check import InputCheck, OutOfRange
+from neo.sharded.input_dist import InputDist
+from neo.sharded.layout import GroupLayout, make_layout
+from neo.sharded.output_dist import OutputDist, Transfer, receive_pooled, send_pooled
+from neo.tables.spec import Pooling, TableSpec
+
+
+class Pending:
+    """Pooled outputs on their way."""
+
+    def __init__(self, transfer: Transfer, token: Tensor, replicated: Sequence[Tensor]) -> None:
+        self._transfer, self._token, self._replicated = transfer, token, replicated
+
+    def wait(self) -> Tensor:
+        """Return ``[B, sum of output dims]`` float32, differentiable."""
+        return receive_pooled(self._transfer, self._token, self._replicated)
+
+
+class ShardedEngine:
+    """This rank's part of a sharded collection.
+
+    Args:
+        tables: All tables of the collection.
+        plan: A checked plan that places them.
+        keys: Plan key of each table name.
+        optimizer: The sparse optimizer of all tables.
+        collectives: The group over which the tables are sharded.
+        device: Where this rank's shards live.
+        seed: Decides the initial weights.
+        out_of_range: What happens to ids outside their table.
+        comms: Codecs of the pooled exchange.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[TableSpec],
+        *,
+        plan: ShardingPlan,
+        keys: Mapping[str, str],
+        optimizer: SparseOptimizerSpec,
+        collectives: Collectives,
+        device: torch.device,
+        seed: int,
+        out_of_range: OutOfRange,
+        comms: CommsSpec,
+    ) -> None:
+        self._comms = collectives
+        self.device = device
+        self._tables = tuple(tables)
+        self.fallbacks: list[str] = []
+        self.check = InputCheck(tables, out_of_range)
+        self._feature_position = {entry.feature: index for index, entry in enumerate(self.check.features)}
+        self.layout = make_layout(tables, plan, keys)
+        self._input_dist = InputDist(self.layout, collectives, self.check.features)
+        self._output_dist = OutputDist(
+            self.layout, collectives, self._feature_position, _codec(comms.forward), _codec(comms.backward)
+        )
+        groups = self.layout.groups[collectives.rank]
+        self._lookups = [self._build_lookup(group, optimizer) for group in groups]
+        self._replica_of = {
+            index: position
+            for position, index in enumerate(
+                dict.fromkeys(output.table for output in self.layout.outputs if output.data_parallel)
+            )
+        }
+        replicated = [self._tables[index] for index in self._replica_of]
+        self._replicas = Replicas(replicated, optimizer=optimizer, collectives=collectives, device=device)
+        self._anchor = torch.zeros((), requires_grad=True, device=device)
+        self._mean_weighted = {
+            feature
+            for table in tables
+            if table.weighted and table.pooling is Pooling.MEAN
+            for feature in table.feature_names
+        }
+        self.batch_sizes: tuple[int, ...] = (0,) * collectives.world_size
+        self._fill(keys, seed)
+
+    def start(self, sparse: SparseFeatures) -> Pending:
+        """Check the batch, exchange its ids, look up this rank's rows and post the exchange of the pooled sums.
+
+        Raises:
+            DataError: Any rank's batch is wrong; every rank raises, and no weight has changed.
+        """
+        checked, error = self.check(sparse)
+        if error is None:
+            checked = self._normalise_weighted_means(checked)
+        local = self._input_dist(checked, error)
+        self.batch_sizes = local.batch_sizes
+        divisor = float(self._comms.world_size)
+        transfer = Transfer(
+            self._output_dist, local.batch_sizes, local.capacity, self._inverse_lengths(checked), divisor
+        )
+        pooled = [
+            lookup(group.values, group.offsets, group.weights)
+            for lookup, group in zip(self._lookups, local.groups, strict=True)
+        ]
+        extra = [] if local.received_weights is None else [local.received_weights]
+        token = send_pooled(transfer, pooled, extra, self._anchor)
+        return Pending(transfer, token, self._replicas.lookup(self._replica_inputs(checked), divisor))
+
+    def set_learning_rate(self, lr: float) -> None:
+        """Use ``lr`` from the next step on."""
+        for lookup in self._lookups:
+            lookup.set_learning_rate(lr)
+        self._replicas.set_learning_rate(lr)
+
+    def local_shards(self, table_index: int) -> list[tuple[Shard, Tensor, dict[str, Tensor]]]:
+        """Return this rank's shards of a table with their weights and optimizer states, as views."""
+        if table_index in self._replica_of:
+            replica = self._replica_of[table_index]
+            weight = self._replicas.weights[replica]
+            whole = Shard(self._comms.rank, 0, weight.shape[0], 0, weight.shape[1])
+            return [(whole, weight, self._replicas.states[replica])]
+        found = []
+        for group, lookup in zip(self.layout.groups[self._comms.rank], self._lookups, strict=True):
+            for local, weight, state in zip(group.local_shards, lookup.weights(), lookup.states(), strict=True):
+                if local.table == table_index:
+                    found.append((local.shard, weight, state))
+        return found
+
+    def is_replicated(self, table_index: int) -> bool:
+        """Return whether every rank holds the whole table."""
+        return table_index in self._replica_of
+
+    def _build_lookup(self, group: GroupLayout, optimizer: SparseOptimizerSpec) -> PooledLookup:
+        local_tables = [
+            LocalTable(self._tables[local.table].name, local.shard.num_rows, local.shard.num_columns)
+            for local in group.local_shards
+        ]
+        backend, may_fall_back = group.kernel, group.kernel == AUTO
+        if may_fall_back:
+            backend = self._choose(group, optimizer)
+        slots = [slot.local_table for slot in group.slots]
+        try:
+            lookup_class = POOLED_LOOKUPS.get(backend)
+        except (ImportError, OSError, AttributeError, RuntimeError) as error:
+            if not may_fall_back:
+                raise UnsupportedError(
+                    f"ops backend '{backend}' is installed but does not load: {error}; reinstall it, or use "
+                    f"ops=reference"
+                ) from error
+            self.fallbacks.append(f"ops {backend} -> reference: it does not load ({error})")
+            warnings.warn(self.fallbacks[-1], stacklevel=2)
+            lookup_class = POOLED_LOOKUPS.get("reference")
+        lookup = lookup_class(local_tables, slots=slots, optimizer=optimizer, device=self.device)
+        assert isinstance(lookup, PooledLookup)
+        return lookup
+
+    def _choose(self, group: GroupLayout, optimizer: SparseOptimizerSpec) -> str:
+        """Return the backend that can hold every shard of the group."""
+        device = Device(self.device.type)
+        for local in group.local_shards:
+            table = self._tables[local.table]
+            backend, reason = choose_backend(AUTO, device, table, local.shard.num_columns, optimizer)
+            if reason:
+                self.fallbacks.append(f"table '{table.name}': {backend} instead of fbgemm: {reason}")
+                return backend
+        return "fbgemm"
+
+    def _fill(self, keys: Mapping[str, str], seed: int) -> None:
+        for index, table in enumerate(self._tables):
+            for shard, weight, _ in self.local_shards(index):
+                fill_initial_values(weight, table, shard, key=keys[table.name], seed=seed)
+
+    def _normalise_weighted_means(self, sparse: SparseFeatures) -> SparseFeatures:
+        """Divide the weights of weighted-mean features by their bag's sum; an all-zero bag gives zeros."""
+        if not self._mean_weighted or sparse.weights is None:
+            return sparse
+        size = sparse.batch_size
+        parts = list(sparse.weights.split(sparse.lengths_by_feature.sum(dim=1).tolist()))
+        for feature in self._mean_weighted:
+            row = self._feature_position[feature]
+            samples = torch.repeat_interleave(sparse.lengths_by_feature[row], output_size=parts[row].numel())
+            sums = parts[row].new_zeros(size).index_add(0, samples, parts[row])[samples]
+            is_zero = sums == 0
+            parts[row] = torch.where(is_zero, 0.0, parts[row] / sums.masked_fill(is_zero, 1.0))
+        return SparseFeatures(sparse.keys, sparse.lengths, sparse.values, torch.cat(parts), sparse.weighted)
+
+    def _inverse_lengths(self, sparse: SparseFeatures) -> Tensor | None:
+        if not self._output_dist.mean_columns:
+            return None
+        lengths = sparse.lengths_by_feature
+        return torch.where(lengths > 0, 1.0 / lengths.clamp(min=1), 0.0)
+
+    def _replica_inputs(self, sparse: SparseFeatures) -> list[ReplicaInput]:
+        if not self._replica_of:
+            return []
+        counts = sparse.lengths_by_feature.sum(dim=1).tolist()
+        values = sparse.values.split(counts)
+        weights = None if sparse.weights is None else sparse.weights.split(counts)
+        inputs = []
+        for output in self._output_dist.replicated:
+            row = self._feature_position[output.feature]
+            part = weights[row] if weights is not None and output.weighted else None
+            replica = self._replica_of[output.table]
+            inputs.append(ReplicaInput(replica, values[row], sparse.lengths_by_feature[row], part))
+        return inputs
+
+
+def _codec(name: str) -> Codec:
+    codec = CODECS.get(name)()
+    assert isinstance(codec, Codec)
+    return codec
