@@ -23,9 +23,9 @@ from neo.sharded.data_parallel import ReplicaInput, Replicas
 from neo.sharded.initial_values import fill_initial_values
 from neo.sharded.input_check import InputCheck, OutOfRange
 from neo.sharded.input_dist import InputDist
-from neo.sharded.layout import GroupLayout, make_layout
+from neo.sharded.layout import GroupLayout, make_layout, normalised
 from neo.sharded.output_dist import OutputDist, Transfer, receive_pooled, send_pooled
-from neo.tables.spec import Pooling, TableSpec
+from neo.tables.spec import TableSpec
 
 
 class Pending:
@@ -72,11 +72,16 @@ class ShardedEngine:
         self._tables = tuple(tables)
         self.fallbacks: list[str] = []
         self.check = InputCheck(tables, out_of_range)
-        self._feature_position = {entry.feature: index for index, entry in enumerate(self.check.features)}
         self.layout = make_layout(tables, plan, keys)
-        self._input_dist = InputDist(self.layout, collectives, self.check.features)
+        self._normalised = tuple(
+            dict.fromkeys(o.feature for o in self.layout.outputs if o.is_mean and o.weighted)
+        )
+        features = [entry.feature for entry in self.check.features]
+        sources = (*features, *(normalised(feature) for feature in self._normalised))
+        self._source_position = {source: index for index, source in enumerate(sources)}
+        self._input_dist = InputDist(self.layout, collectives, self.check.features, sources)
         self._output_dist = OutputDist(
-            self.layout, collectives, self._feature_position, _codec(comms.forward), _codec(comms.backward)
+            self.layout, collectives, self._source_position, _codec(comms.forward), _codec(comms.backward)
         )
         groups = self.layout.groups[collectives.rank]
         self._lookups = [self._build_lookup(group, optimizer) for group in groups]
@@ -89,12 +94,6 @@ class ShardedEngine:
         replicated = [self._tables[index] for index in self._replica_of]
         self._replicas = Replicas(replicated, optimizer=optimizer, collectives=collectives, device=device)
         self._anchor = torch.zeros((), requires_grad=True, device=device)
-        self._mean_weighted = {
-            feature
-            for table in tables
-            if table.weighted and table.pooling is Pooling.MEAN
-            for feature in table.feature_names
-        }
         self.batch_sizes: tuple[int, ...] = (0,) * collectives.world_size
         self._fill(keys, seed)
 
@@ -105,8 +104,7 @@ class ShardedEngine:
             DataError: Any rank's batch is wrong; every rank raises, and no weight has changed.
         """
         checked, error = self.check(sparse)
-        if error is None:
-            checked = self._normalise_weighted_means(checked)
+        checked = self._add_normalised(checked)
         local = self._input_dist(checked, error)
         self.batch_sizes = local.batch_sizes
         divisor = float(self._comms.world_size)
@@ -185,19 +183,26 @@ class ShardedEngine:
             for shard, weight, _ in self.local_shards(index):
                 fill_initial_values(weight, table, shard, key=keys[table.name], seed=seed)
 
-    def _normalise_weighted_means(self, sparse: SparseFeatures) -> SparseFeatures:
-        """Divide the weights of weighted-mean features by their bag's sum; an all-zero bag gives zeros."""
-        if not self._mean_weighted or sparse.weights is None:
+    def _add_normalised(self, sparse: SparseFeatures) -> SparseFeatures:
+        """Append each weighted-mean feature once more, with weights divided by their bag's sum (0 where that is 0)."""
+        if not self._normalised or sparse.weights is None:
             return sparse
-        size = sparse.batch_size
-        parts = list(sparse.weights.split(sparse.lengths_by_feature.sum(dim=1).tolist()))
-        for feature in self._mean_weighted:
-            row = self._feature_position[feature]
-            samples = torch.repeat_interleave(sparse.lengths_by_feature[row], output_size=parts[row].numel())
-            sums = parts[row].new_zeros(size).index_add(0, samples, parts[row])[samples]
+        counts = sparse.lengths_by_feature.sum(dim=1).tolist()
+        values, weights = sparse.values.split(counts), sparse.weights.split(counts)
+        rows = [self._source_position[feature] for feature in self._normalised]
+        extra = []
+        for row in rows:
+            samples = torch.repeat_interleave(sparse.lengths_by_feature[row], output_size=weights[row].numel())
+            sums = weights[row].new_zeros(sparse.batch_size).index_add(0, samples, weights[row])[samples]
             is_zero = sums == 0
-            parts[row] = torch.where(is_zero, 0.0, parts[row] / sums.masked_fill(is_zero, 1.0))
-        return SparseFeatures(sparse.keys, sparse.lengths, sparse.values, torch.cat(parts), sparse.weighted)
+            extra.append(torch.where(is_zero, 0.0, weights[row] / sums.masked_fill(is_zero, 1.0)))
+        return SparseFeatures(
+            [*sparse.keys, *(normalised(feature) for feature in self._normalised)],
+            torch.cat([sparse.lengths, *(sparse.lengths_by_feature[row] for row in rows)]),
+            torch.cat([sparse.values, *(values[row] for row in rows)]),
+            torch.cat([sparse.weights, *extra]),
+            [*sparse.weighted, *(True for _ in rows)],
+        )
 
     def _inverse_lengths(self, sparse: SparseFeatures) -> Tensor | None:
         if not self._output_dist.mean_columns:
@@ -213,7 +218,7 @@ class ShardedEngine:
         weights = None if sparse.weights is None else sparse.weights.split(counts)
         inputs = []
         for output in self._output_dist.replicated:
-            row = self._feature_position[output.feature]
+            row = self._source_position[output.source]
             part = weights[row] if weights is not None and output.weighted else None
             replica = self._replica_of[output.table]
             inputs.append(ReplicaInput(replica, values[row], sparse.lengths_by_feature[row], part))

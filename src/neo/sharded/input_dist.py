@@ -62,23 +62,26 @@ class InputDist:
     Args:
         layout: The slots of all ranks.
         collectives: This rank's group.
-        features: The collection's features; batches arrive in this order.
+        features: The collection's features, which errors are reported by.
+        sources: Keys of the batches that arrive, in their order: the features, then those with normalised weights.
     """
 
-    def __init__(self, layout: Layout, collectives: Collectives, features: tuple[FeatureTable, ...]) -> None:
+    def __init__(
+        self, layout: Layout, collectives: Collectives, features: tuple[FeatureTable, ...], sources: tuple[str, ...]
+    ) -> None:
         self._layout = layout
         self._comms = collectives
         self._features = features
         self._capacity = 1  # never 0, so that no kernel meets a batch without bags
-        self._position = {entry.feature: index for index, entry in enumerate(features)}
-        first_split, pieces = {}, len(features)
+        self._position = {source: index for index, source in enumerate(sources)}
+        first_split, pieces = {}, len(sources)
         for output, bounds in layout.row_bounds.items():
             first_split[output] = pieces
             pieces += len(bounds) - 1
         # Piece that each slot of each rank sends.
         self._pieces = [
             [
-                self._position[layout.outputs[slot.output].feature]
+                self._position[layout.outputs[slot.output].source]
                 if slot.split is None
                 else first_split[slot.output] + slot.split
                 for slot in layout.slots(rank)
@@ -121,7 +124,7 @@ class InputDist:
         weights = None if sparse.weights is None else list(sparse.weights.split(counts))
         rows = [lengths]
         for output, bounds in self._layout.row_bounds.items():
-            feature = self._position[self._layout.outputs[output].feature]
+            feature = self._position[self._layout.outputs[output].source]
             order, split_lengths, split_counts = _split_rows(values[feature], lengths[feature], bounds)
             rows.append(split_lengths)
             ordered = values[feature][order].split(split_counts)

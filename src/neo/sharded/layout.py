@@ -24,6 +24,16 @@ class Output:
     weighted: bool
     data_parallel: bool
 
+    @property
+    def source(self) -> str:
+        """Key of the ids and weights that it reads; a weighted mean reads the feature with normalised weights."""
+        return normalised(self.feature) if self.is_mean and self.weighted else self.feature
+
+
+def normalised(feature: str) -> str:
+    """Return the key under which a feature stands with weights that add up to 1 in each bag."""
+    return f"{feature}#normalised"
+
 
 @dataclass(frozen=True)
 class Slot:

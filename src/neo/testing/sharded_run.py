@@ -139,6 +139,6 @@ def _scatter(collectives: Collectives, features: SparseFeatures, index: np.ndarr
     own = None if features.weights is None else features.weights.grad
     local = np.zeros(total)
     if own is not None:
-        local[index] = own.double().numpy()
+        local[index] = own.double().numpy() / collectives.world_size  # undo the factor W of the local loss
     parts = [np.asarray(part) for part in collectives.all_gather_object(local)]
     return None if features.weights is None else np.sum(parts, axis=0)

@@ -1,5 +1,7 @@
 """Sharded run == dense reference, under random tables, plans, world sizes, batches, optimizers and backends."""
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,36 +18,63 @@ from neo.testing.sharded_run import GlobalStep, column_blocks_of, run_reference,
 TOLERANCE = 2e-6
 
 
-@st.composite
-def problems(draw: st.DrawFn) -> tuple:
-    world_size = draw(st.integers(1, 4))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    num_features = draw(st.integers(1, 5))
-    features = [f"f{i}" for i in range(num_features)]
-    weighted = [bool(rng.integers(2)) and draw(st.booleans()) for _ in features]
-    tables, placements = [], {}
-    for index in range(draw(st.integers(1, 4))):
-        is_weighted = bool(rng.choice(weighted))
-        readable = [f for f, w in zip(features, weighted, strict=True) if w == is_weighted]
-        names = tuple(rng.permutation(readable)[: rng.integers(1, len(readable) + 1)].tolist())
-        rows, kernel = int(rng.integers(1, 60)), str(rng.choice(["reference", "fbgemm"]))
-        dim = int(rng.integers(1, 9)) * (4 if kernel == "fbgemm" else 1)
-        pooling = Pooling.MEAN if rng.integers(2) else Pooling.SUM
-        table = TableSpec(f"t{index}", rows, dim, names, pooling, is_weighted)
-        tables.append(table)
-        placements[table.name] = _placement(rng, table, kernel, world_size)
-    name = draw(st.sampled_from(["sgd", "adagrad", "rowwise_adagrad", "adam"]))
-    if name == "adam":
-        placements = {key: TablePlan(p.sharding_type, p.shards, "reference") for key, p in placements.items()}
-    # eps keeps adam from dividing rounding noise by rounding noise; the others are exact with eps 0.
-    optimizer = SparseOptimizerSpec(
-        name, lr=0.125, eps=2.0**-6 if name == "adam" else float(rng.choice([0.0, 2.0**-6])),
-        initial_accumulator=float(rng.choice([0.0, 0.25])) if name != "adam" else 0.0,
-    )
-    smallest = {f: min([t.num_embeddings for t in tables if f in t.feature_names], default=1) for f in features}
-    width = sum(t.embedding_dim * len(t.feature_names) for t in tables)
-    steps = [_step(rng, features, smallest, width, world_size, any(weighted)) for _ in range(3)]
-    return world_size, tables, ShardingPlan(world_size, world_size, placements), optimizer, steps, weighted
+@dataclass(frozen=True)
+class Problem:
+    """One random case; it prints as the numbers that make it again."""
+
+    world_size: int
+    num_tables: int
+    optimizer_name: str
+    seed: int
+    tables: list[TableSpec] = field(init=False, repr=False)
+    plan: ShardingPlan = field(init=False, repr=False)
+    optimizer: SparseOptimizerSpec = field(init=False, repr=False)
+    steps: list[GlobalStep] = field(init=False, repr=False)
+    weighted: list[bool] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        rng = np.random.default_rng(self.seed)
+        features = [f"f{i}" for i in range(rng.integers(1, 6))]
+        weighted = [bool(rng.integers(2)) for _ in features] if rng.integers(2) else [False] * len(features)
+        tables, placements = [], {}
+        for index in range(self.num_tables):
+            is_weighted = bool(rng.choice(weighted))
+            readable = [f for f, w in zip(features, weighted, strict=True) if w == is_weighted]
+            names = tuple(rng.permutation(readable)[: rng.integers(1, len(readable) + 1)].tolist())
+            kernel = "reference" if self.optimizer_name == "adam" else str(rng.choice(["reference", "fbgemm"]))
+            dim = int(rng.integers(1, 9)) * (4 if kernel == "fbgemm" else 1)
+            pooling = Pooling.MEAN if rng.integers(2) else Pooling.SUM
+            table = TableSpec(f"t{index}", int(rng.integers(1, 60)), dim, names, pooling, is_weighted)
+            tables.append(table)
+            placements[table.name] = _placement(rng, table, kernel, self.world_size)
+        smallest = {f: min([t.num_embeddings for t in tables if f in t.feature_names], default=1) for f in features}
+        width = sum(t.embedding_dim * len(t.feature_names) for t in tables)
+        is_adam = self.optimizer_name == "adam"
+        optimizer = SparseOptimizerSpec(
+            self.optimizer_name,
+            lr=0.125,
+            # Adam divides by the root of its second moment: eps keeps it from dividing rounding noise by itself.
+            eps=2.0**-6 if is_adam else float(rng.choice([0.0, 2.0**-6])),
+            initial_accumulator=0.0 if is_adam else float(rng.choice([0.0, 0.25])),
+        )
+        steps = [_step(rng, features, smallest, width, self.world_size, any(weighted)) for _ in range(3)]
+        for name, value in (
+            ("tables", tables),
+            ("plan", ShardingPlan(self.world_size, self.world_size, placements)),
+            ("optimizer", optimizer),
+            ("steps", steps),
+            ("weighted", weighted),
+        ):
+            object.__setattr__(self, name, value)
+
+
+problems = st.builds(
+    Problem,
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.sampled_from(["sgd", "adagrad", "rowwise_adagrad", "adam"]),
+    st.integers(0, 2**32 - 1),
+)
 
 
 def _placement(rng: np.random.Generator, table: TableSpec, kernel: str, world_size: int) -> TablePlan:
@@ -79,14 +108,16 @@ def _step(rng: np.random.Generator, features: list, smallest: dict, width: int, 
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(problems())
-def test_sharded_equals_reference(problem: tuple) -> None:
-    world_size, tables, plan, optimizer, steps, weighted = problem
+@given(problems)
+def test_sharded_equals_reference(problem: Problem) -> None:
+    tables, optimizer, steps = problem.tables, problem.optimizer, problem.steps
     results = run_ranks(
-        world_size,
-        lambda comms: run_sharded(comms, tables, plan=plan, optimizer=optimizer, steps=steps, weighted=weighted),
+        problem.world_size,
+        lambda comms: run_sharded(
+            comms, tables, plan=problem.plan, optimizer=optimizer, steps=steps, weighted=problem.weighted
+        ),
     )
-    blocks = column_blocks_of(plan) if optimizer.is_rowwise else {}
+    blocks = column_blocks_of(problem.plan) if optimizer.is_rowwise else {}
     expected, _ = run_reference(
         tables, initial=results[0].initial, optimizer=optimizer, steps=steps, column_blocks=blocks
     )
