@@ -1,7 +1,9 @@
 """One command from its arguments to its exit code: check everything, then let Hydra run the job."""
 
 import argparse
+import contextlib
 import importlib
+import io
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -35,7 +37,11 @@ def run_command(purpose: Purpose, arguments: Sequence[str]) -> int:
     speaks = ranks is None or ranks.rank == 0
     try:
         register()
-        findings = [] if _shows_only(asked) else _check(purpose, asked, overrides, ranks)
+        if any(getattr(asked, flag) for flag in _SHOWS_ONLY):
+            return _run_hydra(purpose, arguments, multirun=False)
+        if asked.cfg:
+            return _show(purpose, [*flags, *overrides], overrides, asked)
+        findings = _check(purpose, asked, overrides, ranks)
     except NeoError as error:
         return _report(error, speaks)
     if findings:
@@ -45,10 +51,26 @@ def run_command(purpose: Purpose, arguments: Sequence[str]) -> int:
     return _run_hydra(purpose, [*flags, *overrides], multirun=asked.multirun)
 
 
-def run_job(job: Job, config: DictConfig, run_dir: Path) -> int:
+def _show(purpose: Purpose, arguments: Sequence[str], overrides: Sequence[str], asked: argparse.Namespace) -> int:
+    """Print the configuration (``--cfg``). It runs nothing, so the whole check is made only if Hydra stumbles."""
+    complaint, code = io.StringIO(), ConfigError.exit_code
+    if not check_form(overrides):
+        with contextlib.redirect_stderr(complaint):
+            code = _run_hydra(purpose, arguments, multirun=False)
+        if code == 0:
+            return 0
+    findings = _check(purpose, asked, overrides, None)
+    if findings:
+        return _report(ConfigError(findings), speaks=True)
+    print(complaint.getvalue(), end="", file=sys.stderr)
+    return code
+
+
+def run_job(purpose: Purpose, config: DictConfig, run_dir: Path) -> int:
     """Run one job; print whatever ends it and return the exit code."""
     try:
-        return job(config, run_dir)
+        module, name = _JOBS[purpose].split(":")
+        return cast(Job, getattr(importlib.import_module(module), name))(config, run_dir)
     except NeoError as error:
         return _report(error, speaks=True)
     except KeyboardInterrupt:
@@ -79,10 +101,6 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str], argparse.Nam
     return flags, overrides, asked
 
 
-def _shows_only(asked: argparse.Namespace) -> bool:
-    return any(getattr(asked, flag) for flag in _SHOWS_ONLY)
-
-
 def _check(
     purpose: Purpose, asked: argparse.Namespace, overrides: Sequence[str], ranks: RankEnvironment | None
 ) -> list[Finding]:
@@ -91,8 +109,6 @@ def _check(
         config_path=asked.config_path or CONFIG_PATH,
         config_dir=asked.config_dir,
     )
-    if asked.cfg and not asked.config_dir:
-        return check_form(overrides, source)
     findings = check_command_line(overrides, source, purpose=purpose, multirun=asked.multirun)
     if ranks is not None and asked.multirun:
         problem = f"a sweep starts its own workers, and {ranks.starter} has started these already"
@@ -112,9 +128,7 @@ def _run_hydra(purpose: Purpose, arguments: Sequence[str], *, multirun: bool) ->
 
     @hydra.main(version_base="1.3", config_path=CONFIG_PATH, config_name=CONFIG_NAME)
     def job(config: DictConfig) -> None:
-        module, name = _JOBS[purpose].split(":")
-        run_dir = Path(HydraConfig.get().runtime.output_dir)
-        codes.append(run_job(cast(Job, getattr(importlib.import_module(module), name)), config, run_dir))
+        codes.append(run_job(purpose, config, Path(HydraConfig.get().runtime.output_dir)))
 
     sys.argv = [sys.argv[0], *arguments]
     try:

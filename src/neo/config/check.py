@@ -7,7 +7,7 @@ from hydra.core.override_parser.types import Override
 
 from neo.config.composition import ConfigSource, ConfigTree, missing_folders
 from neo.config.draft import Draft
-from neo.config.overrides import CheckedOverrides, check_overrides, expand, parse
+from neo.config.overrides import CheckedOverrides, check_overrides, expand, parse, wrong_forms
 from neo.config.purpose import Purpose
 from neo.config.resolve import find_mistakes
 from neo.errors import Finding
@@ -41,14 +41,10 @@ def check_command_line(
     return list(dict.fromkeys(findings))
 
 
-def check_form(overrides: Sequence[str], source: ConfigSource) -> list[Finding]:
-    """Return the mistakes in the overrides themselves, without composing: for commands that only show something."""
+def check_form(overrides: Sequence[str]) -> list[Finding]:
+    """Return the mistakes in the overrides by themselves; quick, for commands that only show something."""
     parsed, findings = parse(overrides)
-    checked = check_overrides(parsed, ConfigTree(replace(source, search_paths=_search_paths(parsed))))
-    findings += checked.findings
-    if checked.values:
-        findings += _assign_values(checked, Draft())
-    return list(dict.fromkeys(findings))
+    return [*findings, *wrong_forms(parsed)]
 
 
 def _check_point(overrides: Sequence[Override], tree: ConfigTree, purpose: Purpose) -> list[Finding]:

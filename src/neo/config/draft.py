@@ -93,13 +93,12 @@ def unknown_key(key: str, known: Mapping[str, Any], *, given: Any) -> Finding:
     refused = _ALIASES.get(name, name)
     if refused in _NOT_FOR_US:
         return Finding(key, _NOT_FOR_US[refused], _INSTEAD[refused])
-    fix = ""
     same_name = [other for other in known if other.rpartition(".")[2] == name and not is_dataclass(known[other])]
-    near = same_name[:3] or difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    if near:
-        fix = "did you mean " + " or ".join(f"'{other}'" for other in near) + "?"
-    if parent == "" or is_dataclass(known.get(parent)):
-        siblings = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == parent]
+    siblings = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == parent]
+    near = [f"{parent}.{other}".lstrip(".") for other in difflib.get_close_matches(name, siblings, n=1, cutoff=0.6)]
+    near = near or same_name[:3] or difflib.get_close_matches(key, known, n=1, cutoff=0.75)
+    fix = "did you mean " + " or ".join(f"'{other}'" for other in near) + "?" if near else ""
+    if siblings:
         where = f"Keys of {parent}" if parent else "Groups and keys"
         fix = f"{fix} {where}: {', '.join(sorted(siblings))}".strip()
     return Finding(key, f"no such key (given {_shown(given)})", fix)

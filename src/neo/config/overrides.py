@@ -39,7 +39,11 @@ def parse(texts: Sequence[str]) -> tuple[list[Override], list[Finding]]:
     parsed, findings = [], []
     for text in texts:
         try:
-            parsed.append(parser.parse_override(text))
+            override = parser.parse_override(text)
+            if override.key_or_group:
+                parsed.append(override)
+            else:
+                findings.append(_malformed(text, HydraException("no key")))
         except HydraException as error:
             findings.append(_malformed(text, error))
     return parsed, findings
@@ -77,13 +81,29 @@ def check_overrides(overrides: Sequence[Override], tree: ConfigTree) -> CheckedO
     return checked
 
 
+def wrong_forms(overrides: Sequence[Override]) -> list[Finding]:
+    """Return the mistakes that show without looking at any file: prefixes, sweeps, unknown keys."""
+    types, findings = schema_types(), []
+    for override in overrides:
+        key = override.key_or_group
+        if override.is_hydra_override():
+            continue
+        if (finding := _wrong_form(override)) is not None:
+            findings.append(finding)
+        elif key not in types and key != RECIPES and not _below_free_mapping(key):
+            findings.append(unknown_key(key, types, given=override.value()))
+    return findings
+
+
 def _malformed(text: str, error: HydraException) -> Finding:
     key, equals, value = text.partition("=")
     if not equals:
         return Finding(text, "is not an override", f"write {text}=VALUE")
-    if key.strip() != key or not key:
+    if key.strip() != key or not key.strip("+~"):
         return Finding(text, "has blanks around its key" if key.strip() else "has no key", "write KEY=VALUE")
     reason = str(error).splitlines()[0]
+    if any(value.count(opening) > value.count(closing) for opening, closing in ("[]", "{}", "()")):
+        return Finding(key, f"'{value}' has an open bracket", "close it, and quote the override for the shell")
     fix = f"quote it for Hydra and for the shell: '{key}=\"{value}\"'"
     return Finding(key, f"'{value}' cannot be parsed ({reason})", fix)
 

@@ -39,6 +39,7 @@ FREE_MAPPING = "sharding.tables"
 """The one key below which the user makes up names; Hydra adds to it with ``++``."""
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Any: "anything"}
+_LISTED = {int: "whole numbers like [1,2]", float: "numbers like [0.5,2]", str: "names like [a,b]"}
 
 
 def schema_types() -> dict[str, Any]:
@@ -55,13 +56,13 @@ def _walk(schema: type, prefix: str) -> Iterator[tuple[str, Any]]:
 
 def in_words(hint: Any) -> str:
     """Return a type in a person's words: ``a list of whole numbers like [1,2], or null``."""
-    if hint is type(None):
-        return "null"
     if hint in _WORDS:
         return _WORDS[hint]
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(in_words(argument) for argument in arguments)
+        words = " or ".join(in_words(argument) for argument in arguments if argument is not type(None))
+        return f"{words}, or null" if type(None) in arguments else words
     if origin is list:
-        return f"a list like [a,b], each {in_words(arguments[0])}"
+        element = next(argument for argument in (*typing.get_args(arguments[0]), arguments[0]) if argument in _LISTED)
+        return f"a list of {_LISTED[element]}"
     return "a mapping like {name: value}"

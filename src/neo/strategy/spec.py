@@ -93,7 +93,7 @@ class TrainerConfig:
         findings = [*self._counts(), *self._precision()]
         for key, kind, names in (
             ("matmul_precision", "matmul precision", list(MatmulPrecision)),
-            ("accelerator", "accelerator", list(Accelerator)),
+            ("accelerator", "kind of accelerator", list(Accelerator)),
             ("pipeline", "pipeline", list(Pipeline)),
         ):
             if (name := getattr(self, key)) not in names:
