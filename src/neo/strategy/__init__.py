@@ -1,1 +1,1 @@
-"""The only package that imports lightning: strategy, module, callbacks; ``spec`` is torch-free."""
+"""Training with Lightning: the strategy that shards embedding tables, our LightningModule, callbacks and the run."""

@@ -1,0 +1,95 @@
+"""The collectives that sharded execution needs, over torch.distributed; tests put in-process ranks in their place."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+class Work(Protocol):
+    """A collective under way."""
+
+    def wait(self) -> object:
+        """Return when the output may be read."""
+
+
+class _Done:
+    def wait(self) -> None:
+        """Return at once: the collective was local."""
+
+
+class Collectives(ABC):
+    """One rank's view of a group of ranks. Every rank calls the same operations in the same order."""
+
+    rank: int
+    world_size: int
+
+    @abstractmethod
+    def all_to_all(
+        self, output: Tensor, source: Tensor, output_splits: Sequence[int], source_splits: Sequence[int]
+    ) -> Work:
+        """Send a part of ``source`` to every rank and receive a part of ``output`` from each; both flat.
+
+        Args:
+            output: ``[sum(output_splits)]``, filled when the returned work is done.
+            source: ``[sum(source_splits)]``; must not change before that.
+            output_splits: ``[world_size]`` elements received from each rank.
+            source_splits: ``[world_size]`` elements sent to each rank.
+        """
+
+    @abstractmethod
+    def all_reduce(self, tensor: Tensor) -> None:
+        """Sum ``tensor`` over the ranks in place; every rank gets the same bits."""
+
+    @abstractmethod
+    def all_gather_object(self, value: object) -> list[object]:
+        """Return the (small, picklable) values of all ranks in rank order."""
+
+    @abstractmethod
+    def barrier(self) -> None:
+        """Return when every rank has called it."""
+
+
+class TorchCollectives(Collectives):
+    """Collectives of a ``torch.distributed`` group (gloo or NCCL).
+
+    Args:
+        group: The process group; a group of its own keeps embedding traffic apart from DDP's.
+    """
+
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+        self._group = group if group is not None else dist.group.WORLD
+        self.rank = dist.get_rank(self._group)
+        self.world_size = dist.get_world_size(self._group)
+
+    def all_to_all(
+        self, output: Tensor, source: Tensor, output_splits: Sequence[int], source_splits: Sequence[int]
+    ) -> Work:
+        """See ``Collectives``."""
+        if self.world_size == 1:
+            output.copy_(source)
+            return _Done()
+        work: Work = dist.all_to_all_single(
+            output, source, list(output_splits), list(source_splits), group=self._group, async_op=True
+        )
+        return work
+
+    def all_reduce(self, tensor: Tensor) -> None:
+        """See ``Collectives``."""
+        if self.world_size > 1:
+            dist.all_reduce(tensor, group=self._group)
+
+    def all_gather_object(self, value: object) -> list[object]:
+        """See ``Collectives``."""
+        gathered: list[object] = [None] * self.world_size
+        dist.all_gather_object(gathered, value, group=self._group)
+        return gathered
+
+    def barrier(self) -> None:
+        """See ``Collectives``."""
+        dist.barrier(group=self._group)
+
+

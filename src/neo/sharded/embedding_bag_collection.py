@@ -1,0 +1,216 @@
+"""The module that a model holds: embedding tables as one collection, sharded by the strategy."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from neo.comms.collectives import Collectives
+from neo.comms.spec import CommsSpec
+from neo.data.batch import SparseFeatures
+from neo.errors import DataError, UnsupportedError
+from neo.optim.spec import SparseOptimizerSpec
+from neo.plan.sharding_plan import ShardingPlan
+from neo.sharded.engine import Pending, ShardedEngine
+from neo.sharded.input_check import OutOfRange
+from neo.tables.spec import TableSpec
+
+SPARSE_GROUP = "sparse"
+
+
+class EmbeddingBagCollection(nn.Module):
+    """Embedding tables that are looked up, pooled and updated together, wherever a plan puts them.
+
+    The collection has no storage until ``shard`` is called (``NeoStrategy`` does it). Its optimizer step happens
+    inside the backward, so its rows never appear in ``parameters()``.
+
+    Args:
+        tables: The tables, in output order.
+        optimizer: The sparse optimizer of all of them.
+        out_of_range: ``error``, ``clamp_zero`` or ``drop``: what happens to ids outside their table.
+
+    Raises:
+        ValueError: No table, or two tables of the same name.
+    """
+
+    def __init__(
+        self,
+        tables: Sequence[TableSpec],
+        *,
+        optimizer: SparseOptimizerSpec | None = None,
+        out_of_range: str = "error",
+    ) -> None:
+        super().__init__()
+        names = [table.name for table in tables]
+        if not names or len(set(names)) != len(names):
+            raise ValueError(f"a collection needs at least one table and unique names, not {names}")
+        self.tables = tuple(tables)
+        self.optimizer = optimizer if optimizer is not None else SparseOptimizerSpec()
+        self.out_of_range = OutOfRange(out_of_range)
+        self.output_names = tuple(
+            feature if table.name == feature else f"{table.name}.{feature}"
+            for table in tables
+            for feature in table.feature_names
+        )
+        self.output_dims = tuple(table.embedding_dim for table in tables for _ in table.feature_names)
+        self._lr_carrier = nn.Parameter(torch.empty(0), requires_grad=False)
+        # Not an nn.Module attribute: see the engine's module docstring.
+        self.__dict__["_engine"] = None
+
+    def shard(
+        self,
+        *,
+        plan: ShardingPlan,
+        keys: Mapping[str, str],
+        collectives: Collectives,
+        device: torch.device,
+        seed: int,
+        comms: CommsSpec | None = None,
+    ) -> None:
+        """Build this rank's shards with their initial weights. Every rank of the group calls it.
+
+        Args:
+            plan: A checked plan; its kernels say which ops backend executes each table.
+            keys: Plan key of each table name.
+            collectives: The group over which the tables are sharded.
+            device: Where this rank's shards live.
+            seed: Decides the initial weights, with the plan key and the row.
+            comms: Codecs of the pooled exchange; fp32 both ways by default.
+
+        Raises:
+            UnsupportedError: The plan names a backend that does not load.
+        """
+        self.__dict__["_engine"] = ShardedEngine(
+            self.tables,
+            plan=plan,
+            keys=keys,
+            optimizer=self.optimizer,
+            collectives=collectives,
+            device=device,
+            seed=seed,
+            out_of_range=self.out_of_range,
+            comms=comms if comms is not None else CommsSpec(),
+        )
+        self.__dict__["_collectives"] = collectives
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether the collection has storage."""
+        return self.__dict__["_engine"] is not None
+
+    @property
+    def engine(self) -> ShardedEngine:
+        """The engine of this rank.
+
+        Raises:
+            UnsupportedError: ``shard`` was not called.
+        """
+        engine = self.__dict__["_engine"]
+        if engine is None:
+            raise UnsupportedError(
+                "this EmbeddingBagCollection has no storage yet; train it with Trainer(strategy=NeoStrategy(...)), "
+                "which shards it, or call its shard() first"
+            )
+        assert isinstance(engine, ShardedEngine)
+        return engine
+
+    def start(self, sparse: SparseFeatures) -> Pending:
+        """Post the exchanges of one batch; ``wait()`` on the result returns what ``forward`` would.
+
+        Raises:
+            DataError: A rank's batch is wrong; every rank raises, and no weight has changed.
+            UnsupportedError: The collection is not sharded.
+        """
+        return self.engine.start(sparse)
+
+    def forward(self, sparse: SparseFeatures) -> Tensor:
+        """Return the pooled outputs ``[B, sum(output_dims)]`` float32, in declared order.
+
+        Raises:
+            DataError: A rank's batch is wrong; every rank raises, and no weight has changed.
+            UnsupportedError: The collection is not sharded.
+        """
+        return self.start(sparse).wait()
+
+    def sparse_parameter_group(self) -> dict[str, Any]:
+        """Return the parameter group that carries the sparse learning rate, for ``configure_optimizers``."""
+        return {"params": [self._lr_carrier], "lr": self.optimizer.lr, "name": SPARSE_GROUP}
+
+    def owns_group(self, group: Mapping[str, Any]) -> bool:
+        """Return whether a parameter group of an optimizer is this collection's."""
+        return any(parameter is self._lr_carrier for parameter in group["params"])
+
+    def set_learning_rate(self, lr: float) -> None:
+        """Use ``lr`` from the next forward on."""
+        self.engine.set_learning_rate(lr)
+
+    @property
+    def last_batch_sizes(self) -> tuple[int, ...]:
+        """Samples of every rank in the last forward."""
+        return self.engine.batch_sizes
+
+    @property
+    def loss_weight(self) -> float:
+        """What this rank's mean loss must be multiplied by, so that the mean over ranks is the global mean."""
+        sizes = self.last_batch_sizes
+        total = sum(sizes)
+        own = sizes[self.__dict__["_collectives"].rank]
+        return len(sizes) * own / total if total else 0.0
+
+    @property
+    def out_of_range_counts(self) -> dict[str, int]:
+        """Ids of this rank that were clamped or dropped so far, per table."""
+        return dict(self.engine.check.repaired)
+
+    @property
+    def fallbacks(self) -> tuple[str, ...]:
+        """What was replaced when the shards were built, and why."""
+        return tuple(self.engine.fallbacks)
+
+    def full_weight(self, table: str) -> Tensor:
+        """Gather a whole table ``[rows, D]`` on every rank. A collective; for tests and small tables."""
+        return self._gather(table, None)
+
+    def full_state(self, table: str) -> dict[str, Tensor]:
+        """Gather the optimizer states of a whole table on every rank, by name. A collective.
+
+        A state of a table split by columns that is kept per row comes with one column per shard,
+        ``[rows, column shards]``.
+        """
+        names = {"sgd": (), "adam": ("exp_avg", "exp_avg_sq")}.get(self.optimizer.name, ("sum",))
+        return {name: self._gather(table, name) for name in names}
+
+    def _gather(self, name: str, state_name: str | None) -> Tensor:
+        index = self._table_index(name)
+        table, engine = self.tables[index], self.engine
+        local = engine.local_shards(index)
+        if engine.is_replicated(index):
+            _, weight, states = local[0]
+            return (weight if state_name is None else states[state_name]).clone()
+        placed = engine.layout.groups
+        begins = sorted(
+            {
+                shard.shard.column_begin
+                for rank_groups in placed
+                for group in rank_groups
+                for shard in group.local_shards
+                if shard.table == index
+            }
+        )
+        per_row = state_name is not None and self.optimizer.is_rowwise
+        width = len(begins) if per_row else table.embedding_dim
+        full = torch.zeros(table.num_embeddings, width, device=self.engine.device)
+        for shard, weight, states in local:
+            part = weight if state_name is None else states[state_name]
+            column = begins.index(shard.column_begin) if per_row else shard.column_begin
+            block = part.unsqueeze(1) if part.dim() == 1 else part
+            full[shard.row_begin : shard.row_end, column : column + block.shape[1]] = block
+        self.__dict__["_collectives"].all_reduce(full)
+        return full.squeeze(1) if per_row and width == 1 else full
+
+    def _table_index(self, name: str) -> int:
+        for index, table in enumerate(self.tables):
+            if table.name == name:
+                return index
+        raise DataError(f"there is no table '{name}'; the collection has {[table.name for table in self.tables]}")
