@@ -1,0 +1,1 @@
+"""Metrics of click-through models over all ranks, in bounded memory."""

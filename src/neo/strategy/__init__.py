@@ -1,0 +1,1 @@
+"""The only package that imports lightning: strategy, module, callbacks; ``spec`` is torch-free."""
