@@ -146,6 +146,17 @@ def test_auto_splits_a_table_that_fits_on_no_rank() -> None:
     assert all(rank[Tier.HBM].total <= 650_000 for rank in rank_bytes(plan, SparseOptimizerSpec(name="sgd")))
 
 
+def test_auto_keeps_tables_whole_where_splitting_does_not_pay() -> None:
+    named = tables(*(table(f"t{i}", rows=1000, dim=16, pooling_factor=1 + i % 2) for i in range(8)))
+    plan = plan_for(named, world_size=8, optimizer="rowwise_adagrad").plan
+    assert {placed.sharding_type for placed in plan.tables.values()} == {ShardingType.TABLE_WISE}
+    assert sorted(placed.shards[0].rank for placed in plan.tables.values()) == list(range(8))
+
+
+def test_a_model_without_tables_has_an_empty_plan() -> None:
+    assert plan_for({}).plan.tables == {}
+
+
 def test_on_one_rank_everything_is_whole() -> None:
     plan = plan_for(tables(table("a"), table("b", rows=3)), world_size=1).plan
     assert {placed.sharding_type for placed in plan.tables.values()} == {ShardingType.TABLE_WISE}
