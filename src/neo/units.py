@@ -9,8 +9,8 @@ import re
 from enum import StrEnum
 
 _DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
-_BINARY = {f"{prefix}i": 2 ** (10 * power) for power, prefix in enumerate("KMGTP", start=1)}
-_PREFIX = _DECIMAL | _BINARY
+_BINARY: dict[str, int] = {f"{prefix}i": 1 << (10 * power) for power, prefix in enumerate("KMGTP", start=1)}
+_PREFIX: dict[str, int] = _DECIMAL | _BINARY
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _NUMBER = r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*"
 _SIZE = re.compile(_NUMBER + r"(?:([kKMGTP]i?)?B)?\s*")
@@ -49,11 +49,11 @@ def _parse(text: str, unit: Unit) -> float | None:
     if unit is not Unit.BYTES and re.fullmatch(_NUMBER, text) and float(text) == 0:
         return 0.0
     if unit is Unit.BYTES and (found := _SIZE.fullmatch(text)):
-        return float(found[1]) * _PREFIX[found[2] or ""]
+        return float(found[1]) * float(_PREFIX[found[2] or ""])
     if unit is Unit.BYTES_PER_S and (found := _RATE_BYTES.fullmatch(text)):
-        return float(found[1]) * _PREFIX[found[2] or ""]
+        return float(found[1]) * float(_PREFIX[found[2] or ""])
     if unit is Unit.BYTES_PER_S and (found := _RATE_BITS.fullmatch(text)):
-        return float(found[1]) * _PREFIX[found[2] or ""] / 8
+        return float(found[1]) * float(_PREFIX[found[2] or ""]) / 8
     if unit is Unit.SECONDS and (found := _TIME.fullmatch(text)):
         return float(found[1]) * _SECONDS[found[2]]
     return None

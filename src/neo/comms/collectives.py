@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -91,5 +90,3 @@ class TorchCollectives(Collectives):
     def barrier(self) -> None:
         """See ``Collectives``."""
         dist.barrier(group=self._group)
-
-

@@ -6,6 +6,7 @@ Shards are half-open ranges of the logical table: rows ``[a, b)``, columns ``[a,
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 
 
 class ShardingType(StrEnum):
@@ -95,4 +96,4 @@ def even_splits(length: int, num_parts: int, multiple: int = 1) -> list[tuple[in
     bounds = [0]
     for part in range(num_parts):
         bounds.append(min(length, bounds[-1] + (base + (part < extra)) * multiple))
-    return list(zip(bounds[:-1], bounds[1:], strict=True))
+    return list(pairwise(bounds))

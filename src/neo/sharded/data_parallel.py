@@ -73,10 +73,10 @@ class Replicas:
         if not inputs:
             return []
         weights = [part.weights for part in inputs if part.weights is not None]
-        return list(_ReplicaLookup.apply(self, tuple(inputs), gradient_divisor, self._anchor, *weights))
+        return list(_ReplicaLookup.apply(self, tuple(inputs), gradient_divisor, self._anchor, *weights))  # type: ignore[no-untyped-call]
 
     def update(self, merged: Sequence[Tensor], touched: Sequence[Tensor]) -> None:
-        """Apply one step. ``merged`` and ``touched`` are per replica, ``[rows, D]`` and ``[rows]``, summed over ranks."""
+        """Apply one step. ``merged`` ``[rows, D]`` and ``touched`` ``[rows]`` are per replica, summed over ranks."""
         self._steps += 1
         for weight, state, gradient, counts in zip(self.weights, self.states, merged, touched, strict=True):
             rows = counts.nonzero().flatten()
@@ -123,7 +123,7 @@ class _ReplicaLookup(torch.autograd.Function):
         )
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         replicas: Replicas = ctx.replicas
         weights_gradients: list[Tensor | None] = []

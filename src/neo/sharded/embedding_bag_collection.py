@@ -67,6 +67,7 @@ class EmbeddingBagCollection(nn.Module):
         device: torch.device,
         seed: int,
         comms: CommsSpec | None = None,
+        may_fall_back: bool = False,
     ) -> None:
         """Build this rank's shards with their initial weights. Every rank of the group calls it.
 
@@ -77,6 +78,8 @@ class EmbeddingBagCollection(nn.Module):
             device: Where this rank's shards live.
             seed: Decides the initial weights, with the plan key and the row.
             comms: Codecs of the pooled exchange; fp32 both ways by default.
+            may_fall_back: Whether a backend that does not load is replaced by the reference (with a warning, and
+                said in ``fallbacks``); a plan's kernel ``auto`` always may.
 
         Raises:
             UnsupportedError: The plan names a backend that does not load.
@@ -91,6 +94,7 @@ class EmbeddingBagCollection(nn.Module):
             seed=seed,
             out_of_range=self.out_of_range,
             comms=comms if comms is not None else CommsSpec(),
+            may_fall_back=may_fall_back,
         )
         self.__dict__["_collectives"] = collectives
 

@@ -52,6 +52,7 @@ class ShardedEngine:
         seed: Decides the initial weights.
         out_of_range: What happens to ids outside their table.
         comms: Codecs of the pooled exchange.
+        may_fall_back: Whether a backend that does not load is replaced by the reference.
     """
 
     def __init__(
@@ -66,16 +67,16 @@ class ShardedEngine:
         seed: int,
         out_of_range: OutOfRange,
         comms: CommsSpec,
+        may_fall_back: bool,
     ) -> None:
+        self._may_fall_back = may_fall_back
         self._comms = collectives
         self.device = device
         self._tables = tuple(tables)
         self.fallbacks: list[str] = []
         self.check = InputCheck(tables, out_of_range)
         self.layout = make_layout(tables, plan, keys)
-        self._normalised = tuple(
-            dict.fromkeys(o.feature for o in self.layout.outputs if o.is_mean and o.weighted)
-        )
+        self._normalised = tuple(dict.fromkeys(o.feature for o in self.layout.outputs if o.is_mean and o.weighted))
         features = [entry.feature for entry in self.check.features]
         sources = (*features, *(normalised(feature) for feature in self._normalised))
         self._source_position = {source: index for index, source in enumerate(sources)}
@@ -148,9 +149,8 @@ class ShardedEngine:
             LocalTable(self._tables[local.table].name, local.shard.num_rows, local.shard.num_columns)
             for local in group.local_shards
         ]
-        backend, may_fall_back = group.kernel, group.kernel == AUTO
-        if may_fall_back:
-            backend = self._choose(group, optimizer)
+        backend = self._choose(group, optimizer) if group.kernel == AUTO else group.kernel
+        may_fall_back = self._may_fall_back or group.kernel == AUTO
         slots = [slot.local_table for slot in group.slots]
         try:
             lookup_class = POOLED_LOOKUPS.get(backend)

@@ -130,7 +130,10 @@ class InputCheck:
             values, lengths, weights = sparse.values.masked_fill(bad, 0), sparse.lengths, sparse.weights
         else:
             kept = ~bad
-            values, lengths = sparse.values[kept], sparse.lengths - torch.bincount(bags[bad], minlength=len(sparse.lengths))
+            values, lengths = (
+                sparse.values[kept],
+                sparse.lengths - torch.bincount(bags[bad], minlength=len(sparse.lengths)),
+            )
             weights = None if sparse.weights is None else sparse.weights[kept]
         return SparseFeatures(sparse.keys, lengths, values, weights, sparse.weighted)
 
@@ -146,7 +149,9 @@ def _select(sparse: SparseFeatures, features: Sequence[FeatureTable]) -> SparseF
     position = {key: index for index, key in enumerate(sparse.keys)}
     for entry in features:
         if entry.feature not in position:
-            raise DataError(f"the batch has no feature '{entry.feature}' for table '{entry.table}'; it has {sparse.keys}")
+            raise DataError(
+                f"the batch has no feature '{entry.feature}' for table '{entry.table}'; it has {sparse.keys}"
+            )
         if sparse.weighted[position[entry.feature]] and not entry.weighted:
             raise DataError(
                 f"feature '{entry.feature}' comes with weights, but table '{entry.table}' is unweighted; "
@@ -193,8 +198,9 @@ def raise_input_errors(
         if error.kind is ErrorKind.OUT_OF_RANGE:
             entry = features[error.feature]
             raise DataError(
-                f"rank {rank}: id {error.value} of feature '{entry.feature}' (sample {error.sample} of the rank's batch, "
-                f"position {error.position}) is outside table '{entry.table}', range [0, {entry.num_embeddings}); "
+                f"rank {rank}: id {error.value} of feature '{entry.feature}' (sample {error.sample} of the rank's "
+                f"batch, position {error.position}) is outside table '{entry.table}', "
+                f"range [0, {entry.num_embeddings}); "
                 f"no weight was changed; fix the data, or set out_of_range to clamp_zero or drop"
             )
     if own_rank in errors:

@@ -189,14 +189,12 @@ class InputDist:
         message = torch.cat(flat) if flat else sparse.weights[:0]
         send_splits = [sum(part.numel() for part in row) for row in sends]
         receive_splits = [sum(count for count, is_weighted in self._own(row) if is_weighted) for row in counts]
-        received: Tensor = _Exchange.apply(message, self._comms, receive_splits, send_splits)
+        received: Tensor = _Exchange.apply(message, self._comms, receive_splits, send_splits)  # type: ignore[no-untyped-call]
         return received
 
     def _own(self, counts: list[int]) -> list[tuple[int, bool]]:
         slots = self._layout.slots(self._comms.rank)
-        return [
-            (count, self._layout.outputs[slot.output].weighted) for count, slot in zip(counts, slots, strict=True)
-        ]
+        return [(count, self._layout.outputs[slot.output].weighted) for count, slot in zip(counts, slots, strict=True)]
 
     def _arrange(
         self,
@@ -267,7 +265,7 @@ class _Exchange(torch.autograd.Function):
         return received
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         back = gradient.new_empty(sum(ctx.send))
         ctx.comms.all_to_all(back, gradient.contiguous(), ctx.send, ctx.receive).wait()

@@ -122,9 +122,7 @@ def make_layout(tables: Sequence[TableSpec], plan: ShardingPlan, keys: Mapping[s
         for feature in table.feature_names:
             indices.append(len(outputs))
             is_mean = table.pooling is Pooling.MEAN
-            outputs.append(
-                Output(index, feature, table.embedding_dim, column, is_mean, table.weighted, replicated)
-            )
+            outputs.append(Output(index, feature, table.embedding_dim, column, is_mean, table.weighted, replicated))
             column += table.embedding_dim
         if replicated:
             continue
@@ -146,7 +144,8 @@ def _rank_groups(
     groups = []
     column = 0
     for weighted, kernel in sorted(placed):
-        local_shards, slots = [], []
+        local_shards: list[LocalShard] = []
+        slots: list[Slot] = []
         for table, shard, outputs, split in placed[weighted, kernel]:
             for output in outputs:
                 slots.append(Slot(rank, output, shard, len(local_shards), column, split))

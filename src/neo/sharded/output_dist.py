@@ -105,7 +105,7 @@ class Transfer:
 
 def send_pooled(transfer: Transfer, pooled: Sequence[Tensor], extra: Sequence[Tensor], anchor: Tensor) -> Tensor:
     """Post the exchange of ``pooled`` (``[W * C, columns]`` per group) and return a token for ``receive_pooled``."""
-    token: Tensor = _Send.apply(transfer, len(pooled), anchor, *pooled, *extra)
+    token: Tensor = _Send.apply(transfer, len(pooled), anchor, *pooled, *extra)  # type: ignore[no-untyped-call]
     return token
 
 
@@ -117,7 +117,7 @@ def receive_pooled(transfer: Transfer, token: Tensor, replicated: Sequence[Tenso
         token: What ``send_pooled`` returned.
         replicated: ``[B, dim]`` sums of each data-parallel output.
     """
-    result: Tensor = _Receive.apply(transfer, token, *replicated)
+    result: Tensor = _Receive.apply(transfer, token, *replicated)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -139,7 +139,7 @@ class _Send(torch.autograd.Function):
         return anchor.new_zeros(())
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, token: Tensor) -> tuple[Tensor | None, ...]:
         transfer: Transfer = ctx.transfer
         gradients: list[Tensor | None] = []
@@ -184,7 +184,7 @@ class _Receive(torch.autograd.Function):
         return result
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         transfer: Transfer = ctx.transfer
         dist = transfer.dist

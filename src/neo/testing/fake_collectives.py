@@ -54,7 +54,9 @@ class FakeCollectives(Collectives):
         self, output: Tensor, source: Tensor, output_splits: Sequence[int], source_splits: Sequence[int]
     ) -> Work:
         """See ``Collectives``. Checks that the ranks agree on every size."""
-        assert sum(output_splits) == output.numel() and sum(source_splits) == source.numel(), "splits and buffers differ"
+        assert sum(output_splits) == output.numel() and sum(source_splits) == source.numel(), (
+            "splits and buffers differ"
+        )
         parts = source.detach().clone().split(list(source_splits))
         received = self._world.exchange(self.rank, parts)
         for target, sender in zip(output.split(list(output_splits)), received, strict=True):

@@ -35,7 +35,7 @@ class ReferencePooledLookup(PooledLookup):
 
     def __call__(self, values: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         """Look up and sum every bag; see the base class."""
-        pooled: Tensor = _PooledLookup.apply(self, values, offsets, weights, self._anchor)
+        pooled: Tensor = _PooledLookup.apply(self, values, offsets, weights, self._anchor)  # type: ignore[no-untyped-call]
         return pooled
 
     def set_learning_rate(self, lr: float) -> None:
@@ -77,9 +77,7 @@ class ReferencePooledLookup(PooledLookup):
             unique, inverse = torch.unique(ids, return_inverse=True)
             merged = torch.zeros(unique.numel(), self.tables[table].num_columns, device=gradient.device)
             merged.index_add_(0, inverse, torch.cat([pair[1] for pair in pairs]))
-            self._row_optimizer.update(
-                self._weights[table], self._states[table], unique, merged, self._lr, self._steps
-            )
+            self._row_optimizer.update(self._weights[table], self._states[table], unique, merged, self._lr, self._steps)
 
     def weights_gradient(self, values: Tensor, offsets: Tensor, weights: Tensor, gradient: Tensor) -> Tensor:
         """Return the gradient ``[N]`` of the factors of the ids, with the weights before the step."""
@@ -124,7 +122,7 @@ class _PooledLookup(torch.autograd.Function):
         return op.pool(values, offsets, weights)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None, Tensor | None, Tensor | None]:
         values, offsets, weights = ctx.saved_tensors
         wanted = weights is not None and ctx.needs_input_grad[3]
