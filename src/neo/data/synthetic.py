@@ -110,9 +110,11 @@ class SyntheticReader:
         """Return the number of samples."""
         return self._data.num_samples if self._split is Split.TRAIN else self._data.val_samples
 
-    def blocks(self, *, order: np.random.Generator | None, limit: int | None) -> Iterator[SyntheticRows]:
+    def blocks(
+        self, *, order: np.random.Generator | None, limit: int | None, raw: bool = False
+    ) -> Iterator[SyntheticRows]:
         """Yield the numbers of the samples; they are independent of each other, so their order stays."""
-        del order
+        del order, raw
         total = self.num_samples() or 0
         total = total if limit is None else min(total, limit)
         for first in range(0, total, _BLOCK_ROWS):
@@ -166,6 +168,7 @@ class SyntheticEncoder:
         samples = Samples(
             dense=dense.astype(np.float32),
             labels=(draws < probabilities).astype(np.float32),
+            num_features=len(self._features),
             lengths=lengths,
             values=np.concatenate(values) if values else np.empty(0, dtype=np.int64),
             weights=None,

@@ -79,10 +79,12 @@ def test_a_sample_depends_on_its_number_alone(learn: Any) -> None:
     together = encoder.encode(SyntheticRows(np.arange(100)))
     for part, numbers in zip(together.split([60, 40]), (np.arange(60), np.arange(60, 100)), strict=True):
         alone = encoder.encode(SyntheticRows(numbers))
-        assert (alone.values == part.values).all()
-        assert (alone.lengths == part.lengths).all()
-        assert (alone.dense == part.dense).all()
-        assert (alone.labels == part.labels).all()
+        assert np.array_equal(alone.values, part.values)
+        assert alone.lengths is not None
+        assert part.lengths is not None
+        assert np.array_equal(alone.lengths, part.lengths)
+        assert np.array_equal(alone.dense, part.dense)
+        assert np.array_equal(alone.labels, part.labels)
     val = SyntheticReader(spec, Split.VAL).encoder(schema, seed=0).encode(SyntheticRows(np.arange(100)))
     assert (val.dense != together.dense).any()
     other = SyntheticReader(spec, Split.TRAIN).encoder(schema, seed=1).encode(SyntheticRows(np.arange(100)))
