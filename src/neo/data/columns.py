@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from neo.data.hashing import Hashes, hash_integers, hash_texts
 from neo.errors import DataError
 
+HASHED = pa.binary(8)  # texts of which a reader keeps the hash only; no type that ids of a file may have
 Place = Callable[[int], str]
 
 
@@ -170,6 +171,13 @@ def to_integers(array: Any, column: str, place: Place) -> tuple[NDArray[np.int64
     return values.astype(np.int64, copy=False), missing
 
 
+def hashed_array(array: Any) -> Any:
+    """Return an Arrow array of type ``HASHED`` with the hashes of ``[n]`` texts; null stays null."""
+    hashes, missing = to_hashes(array, "", lambda position: "")
+    valid = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    return pa.FixedSizeBinaryArray.from_buffers(HASHED, hashes.size, [valid, pa.py_buffer(hashes)])
+
+
 def to_hashes(array: Any, column: str, place: Place) -> tuple[Hashes, NDArray[np.bool_] | None]:
     """Return ``[n]`` hashes and, where some ids are missing, ``[n]`` flags of those. Raises as ``to_integers`` does."""
     if pa.types.is_dictionary(array.type) and not is_text(array.type.value_type):
@@ -187,9 +195,12 @@ def to_hashes(array: Any, column: str, place: Place) -> tuple[Hashes, NDArray[np
         if missing is not None:
             absent = missing[index] if absent is None else absent | missing[index]
         return words[index], absent
-    if is_text(array.type):
+    if is_text(array.type) or array.type == HASHED:
         nulls = np.asarray(array.is_null().to_numpy(zero_copy_only=False), dtype=bool) if array.null_count else None
-        return hash_texts(array), nulls
+        if is_text(array.type):
+            return hash_texts(array), nulls
+        stored = np.frombuffer(array.buffers()[1], dtype=np.uint64)
+        return stored[array.offset : array.offset + len(array)], nulls
     values, gaps = to_integers(array, column, place)
     return hash_integers(values), gaps
 

@@ -56,21 +56,20 @@ class ArrowEncoder:
             return self._place(rows, position)
 
         labels = to_labels(rows.column(self._data.label), self._data.label, place)
-        values, weights = [], []
-        lengths = np.ones((len(self._schema.sparse), count), dtype=np.int64)
-        for index, column in enumerate(self._schema.sparse):
-            if column.name in self._lists:
-                bags = to_bags(rows.column(column.name), column.name, place, self._separator)
-                lengths[index] = bags.lengths
-                values.append(self._rows_of(bags, column, place))
-                weights.append(self._weights_of(rows, bags, column, place))
-            else:
-                values.append(self._rows_of(Bags(lengths[index], rows.column(column.name)), column, place))
-                weights.append(None)
+        values, weights, lengths = [], [], []
+        ones = np.ones(count, dtype=np.int64)
+        for column in self._schema.sparse:
+            array = rows.column(column.name)
+            is_list = column.name in self._lists
+            bags = to_bags(array, column.name, place, self._separator) if is_list else Bags(ones, array)
+            lengths.append(bags.lengths)
+            values.append(self._rows_of(bags, column, place))
+            weights.append(self._weights_of(rows, bags, column, place))
         return Samples(
             dense=self._dense(rows, place),
             labels=labels,
-            lengths=lengths,
+            num_features=len(self._schema.sparse),
+            lengths=np.stack(lengths) if self._lists else None,
             values=np.concatenate(values) if values else np.empty(0, dtype=np.int64),
             weights=_join_weights(values, weights),
         )

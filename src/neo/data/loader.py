@@ -12,14 +12,15 @@ import torch
 
 from neo.data.batch import Batch, SparseFeatures, split_evenly
 from neo.data.readahead import ReadAhead
-from neo.data.reader import Encoder, Reader, Samples
+from neo.data.reader import Encoder, Positions, Reader, Samples
 from neo.data.schema import DataSchema
 from neo.data.spec import READERS, DataSpec, Split
 from neo.data.synthetic import Attainable, attainable_quality
 from neo.errors import DataError
 
 _READ_AHEAD_BATCHES = 4
-_UNSHUFFLED_WINDOW = 16_384
+_UNSHUFFLED_WINDOW = 32_768
+_ENCODED_ROWS = 16_384
 
 
 class GlobalBatchLoader:
@@ -101,42 +102,53 @@ class GlobalBatchLoader:
     def _batches(self, epoch: int) -> Iterator[Batch]:
         """Read windows, cut all complete global batches out of them, and carry the rest over."""
         index, size = 0, self._global_batch_size
-        pending: Any = None
-        for window in self._windows(epoch):
-            pending = window if pending is None else pending.append([window])
-            complete = len(pending) // size
-            if complete:
-                yield from self._own_parts(pending, [size] * complete, index)
-                index += complete
-                pending = pending.slice(complete * size, len(pending))
-        if pending is not None and len(pending):
-            yield from self._own_parts(pending, [len(pending)], index)
-        elif pending is None:
-            raise DataError(f"there are no {self._split} samples")
-
-    def _windows(self, epoch: int) -> Iterator[Any]:
-        """Yield rows in windows of the shuffle's size, permuted where samples are shuffled."""
         order = np.random.default_rng([self._seed & (2**63 - 1), epoch]) if self._shuffle else None
+        rows: Any = None
+        sequence = np.empty(0, dtype=np.int64)  # positions in rows, in the order of the samples
+        for parts in self._windows(order):
+            carried = [] if rows is None else [rows.take(sequence)]
+            rows = _joined([*carried, *parts])
+            sequence = np.arange(len(rows))
+            if order is not None:
+                order.shuffle(sequence[sum(map(len, carried)) :])
+            complete = len(rows) // size
+            for count in self._group_sizes(complete):
+                yield from self._own_parts(rows, sequence, [size] * count, index)
+                index += count
+                sequence = sequence[count * size :]
+        if rows is None:
+            raise DataError(f"there are no {self._split} samples")
+        if sequence.size:
+            yield from self._own_parts(rows, sequence, [sequence.size], index)
+
+    def _group_sizes(self, num_batches: int) -> list[int]:
+        """Return how many batches are encoded at a time: enough to be fast, few enough for the processor's cache."""
+        own = -(-self._global_batch_size // self._world_size)
+        count = max(1, _ENCODED_ROWS // own)
+        return [min(count, num_batches - done) for done in range(0, num_batches, count)]
+
+    def _windows(self, order: np.random.Generator | None) -> Iterator[list[Any]]:
+        """Yield the rows in windows of one size, each in parts."""
         parts: list[Any] = []
         held = 0
         for block in self._reader.blocks(order=order, limit=self._limit):
             rows = block
             while held + len(rows) >= self._window:
                 room = self._window - held
-                parts.append(rows.slice(0, room))
-                yield _permuted(parts, order)
+                yield [*parts, rows.slice(0, room)]
                 rows = rows.slice(room, len(rows))
                 parts, held = [], 0
-            parts.append(rows)
-            held += len(rows)
+            if len(rows):
+                parts.append(rows)
+                held += len(rows)
         if held:
-            yield _permuted(parts, order)
+            yield parts
 
-    def _own_parts(self, rows: Any, sizes: list[int], first_index: int) -> Iterator[Batch]:
+    def _own_parts(self, rows: Any, sequence: Positions, sizes: list[int], first_index: int) -> Iterator[Batch]:
         """Encode this rank's samples of consecutive global batches in one go."""
         ranges = [split_evenly(size, self._rank, self._world_size) for size in sizes]
-        starts = np.cumsum([0, *sizes[:-1]])
-        spans = [np.arange(start + low, start + high) for start, (low, high) in zip(starts, ranges, strict=True)]
+        starts = np.cumsum([0, *sizes[:-1]]).tolist()
+        spans = [sequence[start + low : start + high] for start, (low, high) in zip(starts, ranges, strict=True)]
         own = rows.take(np.concatenate(spans))
         samples = self._encoder.encode(own)
         self._check_labels(samples, own, sizes, first_index)
@@ -160,6 +172,7 @@ class GlobalBatchLoader:
             left -= high - low
 
     def _batch(self, part: Samples, index: int, first_sample: int) -> Batch:
+        assert part.lengths is not None
         weights = None if part.weights is None else torch.from_numpy(part.weights)
         flags = None
         if weights is not None:
@@ -175,9 +188,8 @@ class GlobalBatchLoader:
         return Batch(dense, sparse, torch.from_numpy(part.labels), index, first_sample)
 
 
-def _permuted(parts: list[Any], order: np.random.Generator | None) -> Any:
-    rows = parts[0].append(parts[1:])
-    return rows if order is None else rows.take(order.permutation(len(rows)))
+def _joined(parts: list[Any]) -> Any:
+    return parts[0].append(parts[1:])
 
 
 def make_loader(

@@ -1,6 +1,6 @@
 """Parquet files, read row group by row group in batches of bounded size."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from neo.data.columns import Kind, is_list, is_text, kind_of
+from neo.data.columns import Kind, hashed_array, is_list, kind_of
 from neo.data.encode import ArrowEncoder, check_kind
 from neo.data.files import list_files
 from neo.data.reader import ArrowRows
 from neo.data.schema import DataSchema
-from neo.data.spec import DataSpec, Split
+from neo.data.spec import DataSpec, Encoding, Split
 from neo.errors import DataError, did_you_mean
 
 _BATCH_ROWS = 65_536
@@ -99,7 +99,7 @@ class ParquetReader:
         """Return what the ids of each sparse column are."""
         return self._kinds
 
-    def blocks(self, *, order: np.random.Generator | None, limit: int | None) -> Iterator[ArrowRows]:
+    def blocks(self, *, order: np.random.Generator | None, limit: int | None, raw: bool = False) -> Iterator[ArrowRows]:
         """Yield the rows; ``order`` permutes the row groups."""
         chosen = []
         left = self.num_samples() if limit is None else limit
@@ -109,14 +109,17 @@ class ParquetReader:
                 left -= min(group.num_rows, left)
         places = np.arange(len(chosen)) if order is None else order.permutation(len(chosen))
         for place in places.tolist():
-            yield from self._blocks_of(*chosen[place])
+            group, count = chosen[place]
+            yield from self._blocks_of(group, count, raw)
 
-    def _blocks_of(self, group: _RowGroup, count: int) -> Iterator[ArrowRows]:
+    def _blocks_of(self, group: _RowGroup, count: int, raw: bool) -> Iterator[ArrowRows]:
         file, first = self._files[group.file], 0
+        # Hashing what a dictionary holds is several times cheaper than hashing every text.
+        texts = [] if self._data.encoding is Encoding.IDENTITY else self._text_columns
         try:
-            with pq.ParquetFile(file) as opened:
+            with pq.ParquetFile(file, read_dictionary=texts) as opened:
                 for batch in opened.iter_batches(_BATCH_ROWS, row_groups=[group.number], columns=self._wanted):
-                    table = _plain(pa.Table.from_batches([batch]).slice(0, count - first))
+                    table = _settle(pa.Table.from_batches([batch]).slice(0, count - first), texts, raw)
                     yield ArrowRows.of(table, file=group.file, first=group.first + first)
                     first += table.num_rows
                     if first == count:
@@ -124,6 +127,10 @@ class ParquetReader:
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"'{file}', row group {group.number}: cannot be read: {_first_line(error)}") from None
         raise DataError(f"'{file}', row group {group.number}: holds {first} rows instead of {group.num_rows}")
+
+    @property
+    def _text_columns(self) -> list[str]:
+        return [name for name in self._data.categorical if self._kinds[name] is Kind.TEXT]
 
     def place(self, rows: ArrowRows, position: int) -> str:
         """Return file, row group and row in it."""
@@ -150,12 +157,15 @@ def _is_number(kind: Any) -> bool:
     return any(test(kind) for test in tests)
 
 
-def _plain(table: Any) -> Any:
-    """Replace dictionary columns by their values: dictionaries of different batches do not fit each other."""
+def _settle(table: Any, texts: Sequence[str], raw: bool) -> Any:
+    """Replace dictionary columns by hashes or values: dictionaries of different batches do not fit each other."""
     for index, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type):
-            values = pa.string() if is_text(field.type.value_type) else field.type.value_type
-            table = table.set_column(index, field.name, table.column(index).cast(values))
+        column = table.column(index)
+        if field.name in texts:
+            if not raw:
+                table = table.set_column(index, field.name, hashed_array(column.chunk(0)))
+        elif pa.types.is_dictionary(field.type):
+            table = table.set_column(index, field.name, column.cast(field.type.value_type))
     return table
 
 

@@ -5,6 +5,7 @@ Shapes: F sparse features, B samples, D dense features, N ids in all.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
@@ -23,41 +24,54 @@ class Samples:
     Attributes:
         dense: ``[B, D]`` float32.
         labels: ``[B]`` float32; not checked yet.
-        lengths: ``[F, B]`` int64.
+        num_features: F.
+        lengths: ``[F, B]`` int64; None where every bag holds one id.
         values: ``[N]`` int64, feature-major.
         weights: ``[N]`` float32, or None if no feature is weighted.
     """
 
     dense: NDArray[np.float32]
     labels: NDArray[np.float32]
-    lengths: Positions
+    num_features: int
+    lengths: Positions | None
     values: Positions
     weights: NDArray[np.float32] | None
 
     def split(self, sizes: Sequence[int]) -> list["Samples"]:
-        """Cut the samples into consecutive parts of these sizes."""
-        num_features = self.lengths.shape[0]
-        ends = np.cumsum(np.asarray(sizes, dtype=np.int64))
-        bounds = np.concatenate([np.zeros(1, dtype=np.int64), ends])
-        offsets = np.zeros(self.lengths.size + 1, dtype=np.int64)
-        np.cumsum(self.lengths.reshape(-1), out=offsets[1:])
+        """Cut the samples into consecutive parts of these sizes; ``lengths`` of a part is never None."""
         num_samples = self.labels.size
+        bounds = [0, *np.cumsum(np.asarray(sizes, dtype=np.int64)).tolist()]
+        offsets = self._offsets(bounds)
         parts = []
-        for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            spans = [
-                slice(offsets[feature * num_samples + low], offsets[feature * num_samples + high])
-                for feature in range(num_features)
-            ]
+        for part, (low, high) in enumerate(pairwise(bounds)):
+            spans = [slice(begin, end) for begin, end in offsets[:, part : part + 2].tolist()]
+            if self.lengths is None:
+                lengths = np.ones((self.num_features, high - low), dtype=np.int64)
+            else:
+                lengths = np.ascontiguousarray(self.lengths[:, low:high])
+            whole = low == 0 and high == num_samples
             parts.append(
                 Samples(
                     dense=self.dense[low:high],
                     labels=self.labels[low:high],
-                    lengths=np.ascontiguousarray(self.lengths[:, low:high]),
-                    values=_gather(self.values, spans),
-                    weights=None if self.weights is None else _gather(self.weights, spans),
+                    num_features=self.num_features,
+                    lengths=lengths,
+                    values=self.values if whole else _gather(self.values, spans),
+                    weights=self.weights if whole or self.weights is None else _gather(self.weights, spans),
                 )
             )
         return parts
+
+    def _offsets(self, bounds: Sequence[int]) -> Positions:
+        """Return ``[F, len(bounds)]``: where in ``values`` the bags of these samples begin."""
+        num_samples = self.labels.size
+        if self.lengths is None:
+            starts = np.arange(self.num_features, dtype=np.int64) * num_samples
+            return starts[:, None] + np.asarray(bounds, dtype=np.int64)
+        ends = np.zeros((self.num_features, num_samples + 1), dtype=np.int64)
+        np.cumsum(self.lengths, axis=1, out=ends[:, 1:])
+        starts = np.cumsum(ends[:, -1]) - ends[:, -1]
+        return starts[:, None] + ends[:, list(bounds)]
 
 
 def _gather(values: NDArray[T], spans: list[slice]) -> NDArray[T]:
@@ -103,12 +117,13 @@ class Reader(Protocol):
         """Return the number of samples, None where only reading everything would tell."""
         ...
 
-    def blocks(self, *, order: np.random.Generator | None, limit: int | None) -> Iterator[Any]:
+    def blocks(self, *, order: np.random.Generator | None, limit: int | None, raw: bool = False) -> Iterator[Any]:
         """Yield the rows in blocks of bounded size.
 
         Args:
             order: Permutes the parts of the data that can be read in any order; None keeps their order.
             limit: Read only the first so many samples, whatever their order.
+            raw: Keep the ids as they are written: the learning pass wants them.
 
         Raises:
             DataError: A file cannot be read; names file and place.

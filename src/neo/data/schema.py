@@ -150,9 +150,7 @@ def load_schema(folder: Path) -> DataSchema:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["version"] != _VERSION:
-            raise DataError(
-                f"'{path}' has version {content['version']}, not {_VERSION}; delete '{folder}' and run again"
-            )
+            raise DataError(f"'{path}' has version {content['version']}, not {_VERSION}; start a new run")
         sparse = tuple(
             SparseColumn(
                 **{
@@ -168,9 +166,7 @@ def load_schema(folder: Path) -> DataSchema:
     except OSError as error:
         raise DataError(f"'{path}' cannot be read: {error.strerror}; start a new run") from None
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"'{path}' is not a data schema: {_first_line(error)}; delete '{folder}' and run again"
-        ) from None
+        raise DataError(f"'{path}' is not a data schema: {_first_line(error)}; start a new run") from None
 
 
 def _first_line(error: BaseException) -> str:

@@ -214,7 +214,7 @@ class DataConfig:
             out_of_range=OutOfRange(self.out_of_range),
             uneven=Uneven(self.uneven),
             shuffle=not generated if self.shuffle is None else self.shuffle,
-            shuffle_window=_or(self.shuffle_window, 131_072),
+            shuffle_window=_or(self.shuffle_window, 65_536),
             num_samples=_or(self.num_samples, 1_000_000) if generated else 0,
             val_samples=_or(self.val_samples, 100_000) if generated else 0,
             num_dense=_or(self.num_dense, 13) if generated else 0,

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from neo.data.columns import Place, to_hashes
+from neo.data.columns import Place, to_hashes, to_integers
 from neo.data.hashing import Hashes, HashIndex
 from neo.data.schema import Vocabulary
 
@@ -70,17 +70,17 @@ class VocabularyBuilder:
         Raises:
             DataError: An id is neither a whole number nor a text.
         """
-        hashes, missing = to_hashes(ids, column, place)
+        distinct = _distinct(ids, column, place)
+        hashes, missing = to_hashes(distinct, column, place)
         new = self._index.find(hashes) < 0
         if missing is not None:
             new &= ~missing
         if not new.any():
             return
         at = np.flatnonzero(new)
-        distinct, first = np.unique(hashes[at], return_index=True)
-        self._new_hashes.append(distinct)
-        self._new_ids.append(_without_dictionary(ids.take(pa.array(at[first]))))
-        self._pending += distinct.size
+        self._new_hashes.append(hashes[at])
+        self._new_ids.append(distinct.take(pa.array(at)))
+        self._pending += at.size
         if self._pending > max(_FEWEST_PENDING, self._hashes.size // 2):
             self._merge()
 
@@ -100,13 +100,18 @@ class VocabularyBuilder:
         self._new_hashes, self._new_ids, self._pending = [], [], 0
 
 
-def _without_dictionary(ids: Any) -> Any:
-    return ids.dictionary_decode() if pa.types.is_dictionary(ids.type) else ids
+def _distinct(ids: Any, column: str, place: Place) -> Any:
+    """Return each id once, as whole numbers or texts; ids that are fractions are checked in place."""
+    if pa.types.is_dictionary(ids.type):
+        codes = ids.indices.drop_null().to_numpy(zero_copy_only=False)
+        return ids.dictionary.take(pa.array(np.flatnonzero(np.bincount(codes, minlength=1))))
+    if pa.types.is_floating(ids.type):
+        values, missing = to_integers(ids, column, place)
+        ids = pa.array(values, mask=missing)
+    return pc.unique(ids)
 
 
 def _same_type(arrays: list[Any]) -> list[Any]:
-    """Widen whole numbers to int64, so that files may differ in their width."""
-    numbers = [pa.types.is_integer(array.type) or pa.types.is_floating(array.type) for array in arrays]
-    numbers = [given or pa.types.is_boolean(array.type) for given, array in zip(numbers, arrays, strict=True)]
-    wide = pa.int64() if all(numbers) else pa.large_string()
-    return [pc.cast(array, wide, safe=False) for array in arrays]
+    """Widen whole numbers to int64, so that files may differ in their width, and texts likewise."""
+    numbers = all(pa.types.is_integer(array.type) or pa.types.is_boolean(array.type) for array in arrays)
+    return [pc.cast(array, pa.int64() if numbers else pa.large_string(), safe=False) for array in arrays]

@@ -31,6 +31,8 @@ _BINS = 2**20
 _BIAS = -1.2
 _TABLE_SIGNAL = 1.7
 _DENSE_SIGNAL = 0.3
+# The effect of an id falls with its popularity, as 1 / (1 + rank / this): what is rare is hardly learned in one epoch.
+_EFFECT_RANKS = 50.0
 
 
 class _Stream(IntEnum):
@@ -108,9 +110,11 @@ class SyntheticReader:
         """Return the number of samples."""
         return self._data.num_samples if self._split is Split.TRAIN else self._data.val_samples
 
-    def blocks(self, *, order: np.random.Generator | None, limit: int | None) -> Iterator[SyntheticRows]:
+    def blocks(
+        self, *, order: np.random.Generator | None, limit: int | None, raw: bool = False
+    ) -> Iterator[SyntheticRows]:
         """Yield the numbers of the samples; they are independent of each other, so their order stays."""
-        del order
+        del order, raw
         total = self.num_samples() or 0
         total = total if limit is None else min(total, limit)
         for first in range(0, total, _BLOCK_ROWS):
@@ -164,6 +168,7 @@ class SyntheticEncoder:
         samples = Samples(
             dense=dense.astype(np.float32),
             labels=(draws < probabilities).astype(np.float32),
+            num_features=len(self._features),
             lengths=lengths,
             values=np.concatenate(values) if values else np.empty(0, dtype=np.int64),
             weights=None,
@@ -240,6 +245,7 @@ class _Feature:
 
     def _effects(self, ranks: Hashes) -> NDArray[np.float64]:
         effects = 2.0 * uniform(mix(ranks + self._key)) - 1.0
+        effects /= 1.0 + ranks.astype(np.float64) / _EFFECT_RANKS
         return (effects - self._mean) / self._deviation
 
 

@@ -100,7 +100,7 @@ def _read(
         return learned, moments, 0
     separator = None if data.name == "parquet" else "|"
     num_samples = 0
-    for rows in reader.blocks(order=None, limit=data.limit_samples):
+    for rows in reader.blocks(order=None, limit=data.limit_samples, raw=True):
         num_samples += len(rows)
         place = _place(reader, rows)
         if learns_dense:
