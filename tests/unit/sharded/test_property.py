@@ -90,12 +90,16 @@ def _placement(rng: np.random.Generator, table: TableSpec, kernel: str, world_si
         if rng.integers(2):  # uneven cuts too
             inner = sorted(rng.integers(0, rows + 1, world_size - 1).tolist())
             cuts = list(zip([0, *inner], [*inner, rows], strict=True))
-        return TablePlan(kind, tuple(Shard(int(r), a, b, 0, dim) for r, (a, b) in zip(ranks, cuts, strict=True)), kernel)
+        return TablePlan(
+            kind, tuple(Shard(int(r), a, b, 0, dim) for r, (a, b) in zip(ranks, cuts, strict=True)), kernel
+        )
     cuts = [c for c in even_splits(dim, world_size, 4 if kernel == "fbgemm" else 1) if c[0] < c[1]]
     return TablePlan(kind, tuple(Shard(int(r), 0, rows, a, b) for r, (a, b) in zip(ranks, cuts, strict=False)), kernel)
 
 
-def _step(rng: np.random.Generator, features: list, smallest: dict, width: int, world_size: int, weights: bool) -> GlobalStep:
+def _step(
+    rng: np.random.Generator, features: list, smallest: dict, width: int, world_size: int, weights: bool
+) -> GlobalStep:
     splits = tuple(int(x) for x in rng.integers(0, 5, world_size))
     batch_size = sum(splits)
     lengths = rng.integers(0, 4, (len(features), batch_size)) * rng.integers(0, 2, (len(features), batch_size))
