@@ -68,7 +68,9 @@ class SparseFeatures:
 def _check_parts(keys: tuple[str, ...], lengths: Tensor, values: Tensor, weights: Tensor | None) -> None:
     for name, ids in (("lengths", lengths), ("values", values)):
         if ids.dtype not in (torch.int32, torch.int64):
-            raise DataError(f"sparse {name} must be int32 or int64, not {ids.dtype}; convert them when the batch is built")
+            raise DataError(
+                f"sparse {name} must be int32 or int64, not {ids.dtype}; convert them when the batch is built"
+            )
         if ids.dim() != 1:
             raise DataError(f"sparse {name} must have one dimension, not shape {list(ids.shape)}")
     if len(set(keys)) != len(keys):

@@ -1,0 +1,1 @@
+"""Commands: ``neo train``, ``neo plan``, and their exit codes."""

@@ -1,0 +1,101 @@
+"""``neo plan``: resolve and plan for the named machine; starts nothing and imports no torch."""
+
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from neo.cli.planning import keyed, plan_tables
+from neo.cli.run_folder import clear, write_json
+from neo.config.cross_checks import machine_device
+from neo.config.purpose import Purpose
+from neo.config.resolve import resolve, write_resolved
+from neo.config.run_config import RunConfig
+from neo.data.vocabulary import learn_schema
+from neo.errors import InfeasiblePlanError
+from neo.models.spec import EMBEDDINGS_PATH, TABLE_LIST, tables_of
+from neo.optim.spec import SparseOptimizerSpec
+from neo.plan.memory import capacity_per_rank, rank_bytes
+from neo.plan.report import plan_report
+from neo.plan.serialize import write_plan
+from neo.planner.planner import PlanResult
+from neo.tables.spec import FeatureSpec, TableSpec
+
+
+def plan(config: DictConfig, run_dir: Path) -> int:
+    """Plan one job in ``run_dir`` and return its exit code.
+
+    Raises:
+        ConfigError: The configuration is wrong.
+        InfeasiblePlanError: No placement fits; ``estimate.json`` says so too.
+        DataError: The data or the list of tables is not what the configuration says.
+    """
+    clear(run_dir)
+    run = resolve(config, purpose=Purpose.PLAN)
+    batch = run.data.planning_batch_size(run.hardware.world_size)
+    write_resolved(run_dir / "resolved.yaml", config, {"data.global_batch_size": batch})
+    tables = _tables(run)
+    began = time.perf_counter()
+    try:
+        planned = plan_tables(run, tables, device=machine_device(run.trainer.accelerator, run.hardware))
+    except InfeasiblePlanError as error:
+        wall_s = time.perf_counter() - began
+        write_json(run_dir / "estimate.json", {"feasible": False, "reason": str(error), "planner_wall_s": wall_s})
+        raise
+    wall_s = time.perf_counter() - began
+    write_plan(run_dir / "plan.json", planned.plan, planned.fingerprint)
+    write_json(run_dir / "estimate.json", _estimate(planned, run.optim.sparse, wall_s))
+    print(f"planned for: {run.hardware.label()}")
+    print(plan_report(planned.view), end="")
+    print(f"run folder: {run_dir}")
+    return 0
+
+
+def _tables(run: RunConfig) -> Mapping[str, TableSpec]:
+    if run.model.name == TABLE_LIST:
+        return keyed(tables_of(run.model, ()), "")
+    return keyed(tables_of(run.model, _features(run)), EMBEDDINGS_PATH)
+
+
+def _features(run: RunConfig) -> tuple[FeatureSpec, ...]:
+    with tempfile.TemporaryDirectory(prefix="neo-plan-") as folder:
+        schema = learn_schema(
+            run.data,
+            num_embeddings=run.model.num_embeddings,
+            pooling_factors=run.model.pooling_factors,
+            seed=run.seed,
+            folder=Path(folder),
+        )
+    return schema.features
+
+
+def _estimate(planned: PlanResult, optimizer: SparseOptimizerSpec, planner_wall_s: float) -> dict[str, Any]:
+    """Return what is known: memory. Times are not estimated yet, and so they are absent."""
+    capacity = capacity_per_rank(planned.hardware)
+    ranks = rank_bytes(planned.plan, optimizer)
+    memory = [
+        {
+            tier.value: {
+                "weights": size.weights,
+                "optimizer": size.optimizer,
+                "cache": 0,
+                "buffers": 0,
+                "capacity": capacity[tier],
+            }
+            for tier, size in tiers.items()
+        }
+        for tiers in ranks
+    ]
+    totals = [sum(size.total for size in tiers.values()) for tiers in ranks]
+    mean = sum(totals) / len(totals)
+    return {
+        "feasible": True,
+        "reason": None,
+        "memory": memory,
+        "imbalance": {"bytes": max(totals) / mean if mean > 0 else 1.0},
+        "planner_wall_s": planner_wall_s,
+        "fallbacks": list(planned.fallbacks),
+    }

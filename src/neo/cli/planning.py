@@ -1,0 +1,51 @@
+"""The part that ``train`` and ``plan`` share: tables by key, then a plan that is whole and fits."""
+
+from collections.abc import Mapping, Sequence
+
+from neo.config.run_config import RunConfig
+from neo.errors import ConfigError, Finding
+from neo.ops.spec import Device
+from neo.plan.check import check_plan
+from neo.planner.planner import PlanResult, make_plan
+from neo.tables.spec import TableSpec
+
+
+def keyed(tables: Sequence[TableSpec], prefix: str) -> dict[str, TableSpec]:
+    """Return the tables by plan key: ``prefix.name``, or the bare name without a prefix.
+
+    Raises:
+        ConfigError: A name occurs twice.
+    """
+    names = [table.name for table in tables]
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise ConfigError([Finding("model", f"table '{name}' occurs twice", "rename one") for name in twice])
+    return {f"{prefix}.{table.name}" if prefix else table.name: table for table in tables}
+
+
+def plan_tables(config: RunConfig, tables: Mapping[str, TableSpec], *, device: Device) -> PlanResult:
+    """Make or read the plan for the world of ``config.hardware`` and check it.
+
+    Args:
+        config: The configuration, its hardware scaled to the world.
+        tables: The tables by plan key.
+        device: What the kernels run on.
+
+    Raises:
+        ConfigError: A table does not suit the backend that was asked for, or the given plan does not fit.
+        InfeasiblePlanError: No placement fits the memory of the machine.
+    """
+    hardware = config.hardware
+    result = make_plan(
+        tables,
+        sharding=config.sharding,
+        hardware=hardware,
+        world_size=hardware.world_size,
+        optimizer=config.optim.sparse,
+        ops_backend=config.ops.backend,
+        device=device,
+    )
+    findings = check_plan(result.plan, tables, hardware.world_size, hardware.local_world_size)
+    if findings:
+        raise ConfigError([finding.under("plan") for finding in findings])
+    return result

@@ -1,0 +1,161 @@
+"""``neo train``: resolve, plan, start the workers, and say how it went."""
+
+import logging
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from neo.cli.planning import keyed, plan_tables
+from neo.cli.run_folder import clear
+from neo.config.devices import execution_device, num_processes
+from neo.config.resolve import resolve, write_resolved
+from neo.config.run_config import RunConfig
+from neo.data.vocabulary import learn_schema
+from neo.errors import ConfigError, Finding, InfeasiblePlanError, NeoError
+from neo.launch.environment import RankEnvironment, rank_environment
+from neo.launch.meeting import announce, await_announcement, forget
+from neo.launch.process import become_worker, run_workers
+from neo.launch.summary import RunFacts, Status, complete_summary, write_facts
+from neo.models.spec import EMBEDDINGS_PATH, tables_of
+from neo.ops.spec import Device
+from neo.plan.report import plan_report
+from neo.plan.serialize import write_plan
+from neo.planner.planner import PlanResult
+from neo.strategy.spec import executed_on
+
+log = logging.getLogger("neo")
+
+
+@dataclass(frozen=True)
+class _World:
+    """Where this run executes."""
+
+    device: Device
+    size: int
+
+
+def train(config: DictConfig, run_dir: Path) -> int:
+    """Run one training job in ``run_dir`` and return its exit code.
+
+    Raises:
+        ConfigError: The configuration is wrong.
+        InfeasiblePlanError: No placement fits the memory of the machine.
+        DataError: The data is not what the configuration says.
+    """
+    ranks = rank_environment()
+    if ranks is None:
+        return _train_here(config, run_dir)
+    if ranks.rank == 0:
+        _prepare_for_all(config, run_dir, ranks)
+    code = await_announcement(run_dir, ranks)
+    if code == 0:
+        become_worker(run_dir, ranks.variables)
+    return code
+
+
+def _train_here(config: DictConfig, run_dir: Path) -> int:
+    clear(run_dir)
+    run = resolve(config)
+    _require(_single_node(run))
+    processes = num_processes(run.trainer.devices, run.trainer.accelerator)
+    _prepare(config, run, run_dir, processes)
+    outcome = run_workers(run_dir, num_processes=processes, launch=run.launch)
+    if outcome.done:
+        complete_summary(run_dir, Status.DONE)
+        return 0
+    status = Status.INTERRUPTED if outcome.interrupted_by else Status.FAILED
+    complete_summary(run_dir, status, error=outcome.message)
+    sys.stdout.flush()
+    print(outcome.message, file=sys.stderr)
+    return 1
+
+
+def _prepare_for_all(config: DictConfig, run_dir: Path, ranks: RankEnvironment) -> None:
+    """Fill the run folder as rank 0 of a job that something else started; the others are told in any case."""
+    code = 1
+    try:
+        forget(run_dir)
+        clear(run_dir)
+        run = resolve(config)
+        _require(_as_started(run, ranks))
+        _prepare(config, run, run_dir, ranks.world_size)
+        code = 0
+    except NeoError as error:
+        code = error.exit_code
+        raise
+    finally:
+        announce(run_dir, ranks, code)
+
+
+def _prepare(config: DictConfig, run: RunConfig, run_dir: Path, world_size: int) -> None:
+    """Learn what has to be learned from the data, plan, and write all that a worker reads."""
+    world = _World(execution_device(run.trainer.accelerator), world_size)
+    run = replace(run, hardware=run.hardware.scaled_to(world_size))
+    write_resolved(run_dir / "resolved.yaml", config, _settled(run, world))
+    write_facts(run_dir, _facts(run, world))
+    try:
+        planned = _plan(run, run_dir, world)
+    except NeoError as error:
+        infeasible = isinstance(error, InfeasiblePlanError)
+        complete_summary(run_dir, Status.INFEASIBLE if infeasible else Status.FAILED, error=str(error))
+        raise
+    write_plan(run_dir / "plan.json", planned.plan, planned.fingerprint)
+    facts = replace(_facts(run, world), plan_fingerprint=planned.fingerprint, fallbacks=planned.fallbacks)
+    write_facts(run_dir, facts)
+    print(f"planned for: {facts.planned_for}; executed on: {facts.executed_on}")
+    print(plan_report(planned.view), end="")
+    print(f"run folder: {run_dir}", flush=True)
+
+
+def _plan(run: RunConfig, run_dir: Path, world: _World) -> PlanResult:
+    schema = learn_schema(
+        run.data,
+        num_embeddings=run.model.num_embeddings,
+        pooling_factors=run.model.pooling_factors,
+        seed=run.seed,
+        folder=run_dir / "data_schema",
+    )
+    tables = keyed(tables_of(run.model, schema.features), EMBEDDINGS_PATH)
+    return plan_tables(run, tables, device=world.device)
+
+
+def _settled(run: RunConfig, world: _World) -> Mapping[str, object]:
+    """Return what ``auto`` has become, so that every rank and every later reader sees the same."""
+    return {
+        "trainer.accelerator": world.device.value,
+        "data.global_batch_size": run.data.training_batch_size,
+    }
+
+
+def _facts(run: RunConfig, world: _World) -> RunFacts:
+    return RunFacts(
+        world_size=world.size,
+        planned_for=run.hardware.label(),
+        executed_on=executed_on(world.device, world.size),
+        config_fingerprint=run.fingerprint(),
+    )
+
+
+def _single_node(run: RunConfig) -> list[Finding]:
+    nodes = run.trainer.num_nodes
+    if nodes == 1:
+        return []
+    fix = "start this command on every node with torchrun or srun"
+    return [Finding("trainer.num_nodes", f"{nodes} nodes, but workers are started on this host only", fix)]
+
+
+def _as_started(run: RunConfig, ranks: RankEnvironment) -> list[Finding]:
+    devices, nodes = run.trainer.devices, run.trainer.num_nodes
+    wanted = None if devices is None else devices * nodes
+    if wanted in (None, ranks.world_size):
+        return []
+    problem = f"{devices} on {nodes} node{'' if nodes == 1 else 's'}, but {ranks.starter} started {ranks.world_size}"
+    return [Finding("trainer.devices", problem, "leave it out: the number of started processes counts")]
+
+
+def _require(findings: list[Finding]) -> None:
+    if findings:
+        raise ConfigError(findings)

@@ -1,0 +1,70 @@
+"""The check before anything starts: one list of all mistakes in a command line and in the files it chooses."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hydra.core.override_parser.types import Override
+
+from neo.config.composition import ConfigSource, ConfigTree, missing_folders
+from neo.config.draft import Draft
+from neo.config.overrides import CheckedOverrides, check_overrides, expand, parse, wrong_forms
+from neo.config.purpose import Purpose
+from neo.config.resolve import find_mistakes
+from neo.errors import Finding
+
+_SEARCH_PATH = "hydra.searchpath"
+
+
+def check_command_line(
+    overrides: Sequence[str], source: ConfigSource, *, purpose: Purpose, multirun: bool
+) -> list[Finding]:
+    """Return every mistake, each once, in the order in which they were written.
+
+    Args:
+        overrides: The override arguments as typed.
+        source: Where configuration files come from.
+        purpose: What the configuration is read for.
+        multirun: Whether sweeps are expanded; then every point is checked.
+    """
+    findings = missing_folders(source)
+    if findings:
+        source = replace(source, config_dir=None)
+    parsed, malformed = parse(overrides)
+    findings += malformed
+    points = [parsed]
+    if multirun:
+        points, without_points = expand(parsed)
+        findings += without_points
+    tree = ConfigTree(replace(source, search_paths=_search_paths(parsed)))
+    for point in points:
+        findings += _check_point(point, tree, purpose)
+    return list(dict.fromkeys(findings))
+
+
+def check_form(overrides: Sequence[str]) -> list[Finding]:
+    """Return the mistakes in the overrides by themselves; quick, for commands that only show something."""
+    parsed, findings = parse(overrides)
+    return [*findings, *wrong_forms(parsed)]
+
+
+def _check_point(overrides: Sequence[Override], tree: ConfigTree, purpose: Purpose) -> list[Finding]:
+    checked = check_overrides(overrides, tree)
+    layers, findings = tree.layers(checked.choices)
+    draft = Draft()
+    for layer in layers:
+        findings += draft.assign(layer.package, layer.content, source=layer.name)
+    written = [*checked.findings, *_assign_values(checked, draft)]
+    config, unresolved = draft.finish()
+    return [*written, *findings, *unresolved, *find_mistakes(config, purpose)]
+
+
+def _assign_values(checked: CheckedOverrides, draft: Draft) -> list[Finding]:
+    return [finding for override in checked.values for finding in draft.assign(override.key_or_group, override.value())]
+
+
+def _search_paths(overrides: Sequence[Override]) -> tuple[str, ...]:
+    for override in overrides:
+        value = override.value()
+        if override.key_or_group == _SEARCH_PATH and isinstance(value, list):
+            return tuple(str(path) for path in value)
+    return ()

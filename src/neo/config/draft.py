@@ -1,0 +1,133 @@
+"""A configuration under construction: takes values one by one and says what is wrong with each."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from typing import Any, cast
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from neo.config.schema import FREE_MAPPING, NeoConfig, in_words, schema_types
+from neo.errors import Finding
+
+TARGET = "_target_"
+_HYDRA_INTERPOLATION = "${hydra"
+_NOT_FOR_US = {
+    "accumulate_grad_batches": "accumulation is refused: the sparse optimizers update at every batch, so the result "
+    "would differ from that of the larger batch",
+    "gradient_clip_val": "clipping is refused: the fused sparse update is done before a gradient norm is known",
+}
+_INSTEAD = {
+    "accumulate_grad_batches": "raise data.global_batch_size",
+    "gradient_clip_val": "lower optim.sparse.lr and optim.dense.lr",
+}
+_ALIASES = {"gradient_clip_algorithm": "gradient_clip_val"}
+
+
+class Draft:
+    """The schema with its defaults, and the values assigned so far. Bad values leave the default in place."""
+
+    def __init__(self) -> None:
+        self._types = schema_types()
+        self._config = OmegaConf.structured(NeoConfig)
+
+    def assign(self, key: str, value: Any, *, source: str = "") -> list[Finding]:
+        """Set ``key`` (a mapping is walked) and return what is wrong.
+
+        Args:
+            key: Dotted key; empty for the root.
+            value: A plain value, list or mapping.
+            source: Where it was written, if not on the command line: ``hardware/acme.yaml``.
+        """
+        if TARGET in key.split(".") or _mentions_target(value):
+            return [_located(_target_finding(key), source)]
+        inside_free = key == FREE_MAPPING or key.startswith(FREE_MAPPING + ".")
+        is_group = key == "" or is_dataclass(self._types.get(key))
+        if is_group and isinstance(value, Mapping):
+            prefix = f"{key}." if key else ""
+            return [
+                finding
+                for name, item in value.items()
+                for finding in self.assign(prefix + str(name), item, source=source)
+            ]
+        if not inside_free and not is_group and key not in self._types:
+            return [_located(unknown_key(key, self._types, given=value), source)]
+        if is_group:
+            return [_located(_group_finding(key, value), source)]
+        return [_located(finding, source) for finding in self._set(key, value, free=inside_free)]
+
+    def _set(self, key: str, value: Any, *, free: bool) -> list[Finding]:
+        if isinstance(value, str) and _HYDRA_INTERPOLATION in value:
+            return []  # Only Hydra's running job can resolve it; ``resolve`` checks the outcome then.
+        if value == "???":
+            return [Finding(key, "has no value ('???')", f"write {key}=VALUE")]
+        try:
+            OmegaConf.update(self._config, key, value, merge=True, force_add=free)
+        except OmegaConfBaseException:
+            expected = in_words(self._types.get(key, Any))
+            return [Finding(key, f"{_shown(value)} is not {expected}")]
+        return []
+
+    def finish(self) -> tuple[NeoConfig, list[Finding]]:
+        """Resolve interpolations; return the typed configuration and what could not be resolved."""
+        findings = []
+        for key in list(self._types):
+            if OmegaConf.is_interpolation(*self._node(key)):
+                try:
+                    value = OmegaConf.select(self._config, key)
+                    OmegaConf.update(self._config, key, value)
+                except OmegaConfBaseException as error:
+                    findings.append(Finding(key, f"cannot be resolved: {str(error).splitlines()[0]}"))
+                    OmegaConf.update(self._config, key, OmegaConf.select(OmegaConf.structured(NeoConfig), key))
+        return cast(NeoConfig, OmegaConf.to_object(self._config)), findings
+
+    def _node(self, key: str) -> tuple[DictConfig, str]:
+        parent, _, name = key.rpartition(".")
+        return (OmegaConf.select(self._config, parent) if parent else self._config), name
+
+
+def unknown_key(key: str, known: Mapping[str, Any], *, given: Any) -> Finding:
+    """Return the finding for a key that is not in the schema: the nearest full key, and its neighbours."""
+    parent, _, name = key.rpartition(".")
+    refused = _ALIASES.get(name, name)
+    if refused in _NOT_FOR_US:
+        return Finding(key, _NOT_FOR_US[refused], _INSTEAD[refused])
+    same_name = [other for other in known if other.rpartition(".")[2] == name and not is_dataclass(known[other])]
+    siblings = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == parent]
+    near = [f"{parent}.{other}".lstrip(".") for other in difflib.get_close_matches(name, siblings, n=1, cutoff=0.6)]
+    near = near or same_name[:3] or difflib.get_close_matches(key, known, n=1, cutoff=0.75)
+    fix = "did you mean " + " or ".join(f"'{other}'" for other in near) + "?" if near else ""
+    if siblings:
+        where = f"Keys of {parent}" if parent else "Groups and keys"
+        fix = f"{fix} {where}: {', '.join(sorted(siblings))}".strip()
+    return Finding(key, f"no such key (given {_shown(given)})", fix)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "null"
+    return f"'{value}'"
+
+
+def _located(finding: Finding, source: str) -> Finding:
+    return Finding(f"{source}: {finding.key}", finding.problem, finding.fix) if source else finding
+
+
+def _mentions_target(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(name == TARGET or _mentions_target(item) for name, item in value.items())
+    return isinstance(value, list | tuple) and any(_mentions_target(item) for item in value)
+
+
+def _target_finding(key: str) -> Finding:
+    place = key if TARGET in key.split(".") else f"{key}.{TARGET}" if key else TARGET
+    return Finding(
+        place,
+        "a configuration cannot name Python objects",
+        "choose by name; an installed package adds names through the entry point neo.plugins",
+    )
+
+
+def _group_finding(key: str, value: Any) -> Finding:
+    return Finding(key, f"{_shown(value)} is not a mapping", f"'{key}' is a group: set its keys, like {key}.KEY=VALUE")

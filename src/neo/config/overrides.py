@@ -1,0 +1,168 @@
+"""The form of every override on the command line: syntax, prefix, group choices, sweeps."""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, OverrideType
+from hydra.errors import HydraException
+
+from neo.config.composition import ConfigTree, names_of
+from neo.config.draft import unknown_key
+from neo.config.schema import FREE_MAPPING, GROUPS, RECIPES, schema_types
+from neo.errors import Finding, did_you_mean
+
+_ADDS = (OverrideType.ADD, OverrideType.FORCE_ADD)
+
+
+@dataclass
+class CheckedOverrides:
+    """What a command line asks for, and what is wrong with its form.
+
+    Attributes:
+        choices: Overrides that choose in groups, Hydra's among them. A wrong choice with a near name is replaced by
+            that name, so that the rest of the command can be judged.
+        values: Overrides that set keys of the schema; their values are not looked at yet.
+        findings: The mistakes.
+    """
+
+    choices: list[Override] = field(default_factory=list)
+    values: list[Override] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def parse(texts: Sequence[str]) -> tuple[list[Override], list[Finding]]:
+    """Return the overrides that can be parsed, and a finding for each that cannot."""
+    parser = OverridesParser.create()
+    parsed, findings = [], []
+    for text in texts:
+        try:
+            override = parser.parse_override(text)
+            if override.key_or_group:
+                parsed.append(override)
+            else:
+                findings.append(_malformed(text, HydraException("no key")))
+        except HydraException as error:
+            findings.append(_malformed(text, error))
+    return parsed, findings
+
+
+def expand(overrides: Sequence[Override]) -> tuple[list[list[Override]], list[Finding]]:
+    """Return the points of a sweep, each as overrides without sweeps, as Hydra's own sweeper makes them."""
+    plain, findings = [], []
+    for override in overrides:
+        if override.is_sweep_override() and not override.is_discrete_sweep():
+            problem = f"'{override.input_line}' is no list of points"
+            findings.append(Finding(override.key_or_group, problem, "use choice(a,b) or range(1,4)"))
+        else:
+            plain.append(override)
+    parser = OverridesParser.create()
+    points = BasicSweeper.split_arguments(plain, None)[0]
+    return [parser.parse_overrides(point) for point in points], findings
+
+
+def check_overrides(overrides: Sequence[Override], tree: ConfigTree) -> CheckedOverrides:
+    """Sort the overrides of one run into choices and values, and find what is wrong with their form."""
+    checked = CheckedOverrides()
+    for override in overrides:
+        if override.is_hydra_override():
+            if "/" in override.key_or_group:
+                checked.choices.append(override)
+            continue
+        finding = _wrong_form(override)
+        if finding is not None:
+            checked.findings.append(finding)
+        elif override.key_or_group in (*GROUPS, RECIPES):
+            _check_choice(override, tree, checked)
+        else:
+            checked.values.append(override)
+    return checked
+
+
+def wrong_forms(overrides: Sequence[Override]) -> list[Finding]:
+    """Return the mistakes that show without looking at any file: prefixes, sweeps, unknown keys."""
+    types, findings = schema_types(), []
+    for override in overrides:
+        key = override.key_or_group
+        if override.is_hydra_override():
+            continue
+        if (finding := _wrong_form(override)) is not None:
+            findings.append(finding)
+        elif key not in types and key != RECIPES and not _below_free_mapping(key):
+            findings.append(unknown_key(key, types, given=override.value()))
+    return findings
+
+
+def _malformed(text: str, error: HydraException) -> Finding:
+    key, equals, value = text.partition("=")
+    if not equals:
+        return Finding(text, "is not an override", f"write {text}=VALUE")
+    if key.strip() != key or not key.strip("+~"):
+        return Finding(text, "has blanks around its key" if key.strip() else "has no key", "write KEY=VALUE")
+    reason = str(error).splitlines()[0]
+    if any(value.count(opening) > value.count(closing) for opening, closing in ("[]", "{}", "()")):
+        return Finding(key, f"'{value}' has an open bracket", "close it, and quote the override for the shell")
+    fix = f"quote it for Hydra and for the shell: '{key}=\"{value}\"'"
+    return Finding(key, f"'{value}' cannot be parsed ({reason})", fix)
+
+
+def _wrong_form(override: Override) -> Finding | None:
+    key, text = override.key_or_group, override.input_line or ""
+    if override.package is not None:
+        return Finding(key, f"'{text}' moves a group to another place", f"write {key}=NAME")
+    if override.is_sweep_override():
+        return Finding(key, f"'{text}' is a sweep", "add -m to run every point, or write a list as [a,b]")
+    if override.type is OverrideType.DEL:
+        return Finding(key, f"'{text}' removes a key; every key is needed", f"give it a value: {key}=VALUE")
+    if _below_free_mapping(key):
+        return _wrong_table_override(override, key, text)
+    if key == RECIPES and override.type is not OverrideType.ADD:
+        return Finding(key, f"'{text}' has to add the recipe", f"write +{text.lstrip('+')}")
+    if key != RECIPES and override.type in _ADDS:
+        return _wrong_addition(key, text, override.value())
+    return None
+
+
+def _below_free_mapping(key: str) -> bool:
+    return key == FREE_MAPPING or key.startswith(FREE_MAPPING + ".")
+
+
+def _wrong_table_override(override: Override, key: str, text: str) -> Finding | None:
+    if override.type is OverrideType.FORCE_ADD:
+        return None
+    return Finding(key, f"'{text}' has to be added to a mapping", f"write ++{text.lstrip('+')}")
+
+
+def _wrong_addition(key: str, text: str, value: object) -> Finding:
+    prefix = text[: len(text) - len(text.lstrip("+"))]
+    types = schema_types()
+    if key in types:
+        return Finding(key, f"'{prefix}' adds keys, and this one exists", f"write {text.lstrip('+')}")
+    unknown = unknown_key(key, types, given=value)
+    if not unknown.problem.startswith("no such key"):
+        return unknown
+    return Finding(key, f"'{prefix}' would add a key that nothing reads (given '{value}')", unknown.fix)
+
+
+def _check_choice(override: Override, tree: ConfigTree, checked: CheckedOverrides) -> None:
+    group, value = override.key_or_group, override.value()
+    choices = tree.choices(group)
+    names = value if isinstance(value, list) and group == RECIPES else [value]
+    wrong = [name for name in names if name not in choices]
+    for name in wrong:
+        shown = "null" if name is None else f"'{name}'"
+        fix = did_you_mean(str(name), choices)
+        if isinstance(name, dict):
+            fix = f"set its keys one by one, like {group}.KEY=VALUE"
+        checked.findings.append(Finding(group, f"{shown} is not a choice of {group}", fix))
+    if wrong:
+        near = difflib.get_close_matches(str(names[0]), choices, n=1, cutoff=0.5)
+        if group == RECIPES or not near:
+            return
+        override = OverridesParser.create().parse_override(f"{group}={near[0]}")
+    unreadable = [problem for file in names_of([override]) if (problem := tree.unreadable(file)) is not None]
+    checked.findings += unreadable
+    if not unreadable:
+        checked.choices.append(override)

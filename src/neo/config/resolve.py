@@ -1,0 +1,97 @@
+"""From Hydra's configuration to the frozen ``RunConfig``; the last functions that see a DictConfig."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from neo.config.cross_checks import cross_findings
+from neo.config.draft import Draft
+from neo.config.purpose import Purpose
+from neo.config.run_config import RunConfig
+from neo.config.schema import GROUPS, NeoConfig
+from neo.errors import ConfigError, Finding
+
+
+def resolve(config: DictConfig, *, purpose: Purpose = Purpose.TRAIN) -> RunConfig:
+    """Return the frozen form of a composed configuration.
+
+    Raises:
+        ConfigError: Something is wrong; carries every finding of every group.
+    """
+    try:
+        content = OmegaConf.to_container(config, resolve=True)
+    except OmegaConfBaseException as error:
+        key = getattr(error, "full_key", None) or "configuration"
+        raise ConfigError([Finding(key, f"cannot be resolved: {str(error).splitlines()[0]}")]) from error
+    return resolve_content(content, purpose=purpose)
+
+
+def resolve_content(content: Any, *, purpose: Purpose = Purpose.TRAIN) -> RunConfig:
+    """Return the frozen form of a configuration that was read from ``resolved.yaml``.
+
+    Raises:
+        ConfigError: As ``resolve``.
+    """
+    if not isinstance(content, Mapping):
+        raise ConfigError([Finding("configuration", f"is a {type(content).__name__}, not a mapping of groups")])
+    draft = Draft()
+    findings = draft.assign("", content)
+    typed, unresolved = draft.finish()
+    findings += unresolved + find_mistakes(typed, purpose)
+    if findings:
+        raise ConfigError(findings)
+    return _to_specs(typed)
+
+
+def read_resolved(path: Path) -> RunConfig:
+    """Read the ``resolved.yaml`` of a training run.
+
+    Raises:
+        ConfigError: As ``resolve``.
+    """
+    return resolve_content(OmegaConf.to_container(OmegaConf.load(path), resolve=True))
+
+
+def write_resolved(path: Path, config: DictConfig, settled: Mapping[str, Any]) -> None:
+    """Write a composed configuration with every interpolation resolved.
+
+    Args:
+        path: The file.
+        config: The configuration.
+        settled: Values to write in place of ``auto``, by dotted key.
+    """
+    content = OmegaConf.create(OmegaConf.to_container(config, resolve=True))
+    for key, value in settled.items():
+        OmegaConf.update(content, key, value)
+    path.write_text(OmegaConf.to_yaml(content), encoding="utf-8")
+
+
+def find_mistakes(config: NeoConfig, purpose: Purpose) -> list[Finding]:
+    """Return the findings of every group, keys in full, and, where those are fine, of the groups together."""
+    findings = []
+    if not 0 <= config.seed < 2**63:
+        findings.append(Finding("seed", f"{config.seed} is outside [0, 2^63)"))
+    for group in GROUPS:
+        findings += [finding.under(group) for finding in getattr(config, group).validate()]
+    spoiled = {finding.key.split(".")[0] for finding in findings}
+    if spoiled & {"ops", "optim", "trainer", "model", "hardware"}:
+        return findings
+    return findings + cross_findings(config, purpose)
+
+
+def _to_specs(config: NeoConfig) -> RunConfig:
+    return RunConfig(
+        seed=config.seed,
+        hardware=config.hardware.to_spec(),
+        data=config.data.to_spec(),
+        model=config.model.to_spec(),
+        sharding=config.sharding.to_spec(),
+        ops=config.ops.to_spec(),
+        optim=config.optim.to_spec(),
+        comms=config.comms.to_spec(),
+        trainer=config.trainer.to_spec(),
+        launch=config.launch.to_spec(),
+    )

@@ -1,0 +1,40 @@
+"""A run's configuration as one frozen object: what every part of neo below the command line sees."""
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+
+from neo.comms.spec import CommsSpec
+from neo.data.spec import DataSpec
+from neo.hardware.spec import HardwareSpec
+from neo.launch.spec import LaunchSpec
+from neo.models.spec import ModelSpec
+from neo.ops.spec import OpsSpec
+from neo.optim.spec import OptimSpec
+from neo.planner.spec import ShardingSpec
+from neo.strategy.spec import TrainerSpec
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The spec of every group, and the seed."""
+
+    seed: int
+    hardware: HardwareSpec
+    data: DataSpec
+    model: ModelSpec
+    sharding: ShardingSpec
+    ops: OpsSpec
+    optim: OptimSpec
+    comms: CommsSpec
+    trainer: TrainerSpec
+    launch: LaunchSpec
+
+    def fingerprint(self) -> str:
+        """Return a hash of everything that can change what is trained: all but ``launch`` and the screen's keys."""
+        content = dataclasses.asdict(self)
+        del content["launch"]
+        for key in ("progress_bar", "log_every_n_steps"):
+            del content["trainer"][key]
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -1,0 +1,68 @@
+"""The root of the configuration: joins the config dataclass of every group, and knows every key."""
+
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+from neo.comms.spec import CommsConfig
+from neo.data.spec import DataConfig
+from neo.hardware.spec import HardwareConfig
+from neo.launch.spec import LaunchConfig
+from neo.models.spec import ModelConfig
+from neo.ops.spec import OpsConfig
+from neo.optim.spec import OptimConfig
+from neo.planner.spec import ShardingConfig
+from neo.strategy.spec import TrainerConfig
+
+
+@dataclass
+class NeoConfig:
+    """The schema of a run: one field per group, and the seed."""
+
+    seed: int = 0
+    hardware: HardwareConfig = field(default_factory=HardwareConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    sharding: ShardingConfig = field(default_factory=ShardingConfig)
+    ops: OpsConfig = field(default_factory=OpsConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    comms: CommsConfig = field(default_factory=CommsConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    launch: LaunchConfig = field(default_factory=LaunchConfig)
+
+
+GROUPS = tuple(entry.name for entry in fields(NeoConfig) if entry.name != "seed")
+RECIPES = "recipes"
+FREE_MAPPING = "sharding.tables"
+"""The one key below which the user makes up names; Hydra adds to it with ``++``."""
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Any: "anything"}
+_LISTED = {int: "whole numbers like [1,2]", float: "numbers like [0.5,2]", str: "names like [a,b]"}
+
+
+def schema_types() -> dict[str, Any]:
+    """Return the type of every key, groups and sub-groups included, by dotted key."""
+    return dict(_walk(NeoConfig, ""))
+
+
+def _walk(schema: type, prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, hint in typing.get_type_hints(schema).items():
+        yield prefix + name, hint
+        if is_dataclass(hint):
+            yield from _walk(typing.cast(type, hint), f"{prefix}{name}.")
+
+
+def in_words(hint: Any) -> str:
+    """Return a type in a person's words: ``a list of whole numbers like [1,2], or null``."""
+    if hint in _WORDS:
+        return _WORDS[hint]
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        words = " or ".join(in_words(argument) for argument in arguments if argument is not type(None))
+        return f"{words}, or null" if type(None) in arguments else words
+    if origin is list:
+        element = next(argument for argument in (*typing.get_args(arguments[0]), arguments[0]) if argument in _LISTED)
+        return f"a list of {_LISTED[element]}"
+    return "a mapping like {name: value}"

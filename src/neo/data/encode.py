@@ -1,0 +1,178 @@
+"""Encoding of file rows, vectorised: dense transforms, labels, and ids to rows of their tables.
+
+Shapes: F sparse features, B samples, D dense features, N ids in all, n ids of one feature.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neo.data.columns import Bags, Kind, Place, to_bags, to_floats, to_hashes, to_integers, to_labels
+from neo.data.hashing import HashIndex
+from neo.data.reader import ArrowRows, Positions, Samples
+from neo.data.schema import DataSchema, SparseColumn
+from neo.data.spec import DataSpec, DenseTransform, Encoding, OutOfRange
+from neo.errors import DataError
+
+MISSING_ROW = 0
+UNSEEN_ROW = 1
+FIRST_KNOWN_ROW = 2
+
+
+class ArrowEncoder:
+    """Encodes rows of an Arrow table.
+
+    Args:
+        data: Columns and transforms.
+        schema: What was learned.
+        place: Says where a row of some rows comes from.
+        separator: What separates the elements of a list that is written as text.
+    """
+
+    def __init__(
+        self, data: DataSpec, schema: DataSchema, *, place: Callable[[ArrowRows, int], str], separator: str | None
+    ) -> None:
+        self._data = data
+        self._schema = schema
+        self._place = place
+        self._separator = separator
+        self._lists = frozenset(data.lists)
+        self._indexes = {
+            column.name: HashIndex(schema.known_hashes(column))
+            for column in schema.sparse
+            if column.encoding is Encoding.VOCABULARY
+        }
+
+    def encode(self, rows: ArrowRows) -> Samples:
+        """Return the samples of ``rows``.
+
+        Raises:
+            DataError: A value is not what the configuration says; names file, place, column and value.
+        """
+        count = len(rows)
+
+        def place(position: int) -> str:
+            return self._place(rows, position)
+
+        labels = to_labels(rows.column(self._data.label), self._data.label, place)
+        values, weights = [], []
+        lengths = np.ones((len(self._schema.sparse), count), dtype=np.int64)
+        for index, column in enumerate(self._schema.sparse):
+            if column.name in self._lists:
+                bags = to_bags(rows.column(column.name), column.name, place, self._separator)
+                lengths[index] = bags.lengths
+                values.append(self._rows_of(bags, column, place))
+                weights.append(self._weights_of(rows, bags, column, place))
+            else:
+                values.append(self._rows_of(Bags(lengths[index], rows.column(column.name)), column, place))
+                weights.append(None)
+        return Samples(
+            dense=self._dense(rows, place),
+            labels=labels,
+            lengths=lengths,
+            values=np.concatenate(values) if values else np.empty(0, dtype=np.int64),
+            weights=_join_weights(values, weights),
+        )
+
+    def _dense(self, rows: ArrowRows, place: Place) -> NDArray[np.float32]:
+        columns = np.empty((len(self._schema.dense), len(rows)), dtype=np.float64)
+        for index, column in enumerate(self._schema.dense):
+            columns[index] = to_floats(rows.column(column.name), column.name, place)
+            _check_finite(columns[index], column.name, place)
+        if self._data.dense_transform is DenseTransform.LOG1P:
+            columns = np.log1p(np.maximum(columns, 0.0))
+        elif self._data.dense_transform is DenseTransform.STANDARDIZE:
+            columns -= np.array([[column.mean] for column in self._schema.dense]).reshape(-1, 1)
+            columns /= np.array([[column.deviation] for column in self._schema.dense]).reshape(-1, 1)
+        dense = np.ascontiguousarray(columns.T, dtype=np.float32)
+        np.nan_to_num(dense, copy=False, nan=0.0, posinf=np.inf, neginf=-np.inf)
+        return dense
+
+    def _rows_of(self, bags: Bags, column: SparseColumn, place: Place) -> Positions:
+        """Return ``[n]`` rows of a column's ids."""
+
+        def place_of(element: int) -> str:
+            return place(bags.row(element))
+
+        if column.encoding is Encoding.IDENTITY:
+            return self._identity(bags, column, place_of)
+        hashes, missing = to_hashes(bags.elements, column.name, place_of)
+        if column.encoding is Encoding.HASH:
+            found = (hashes % np.uint64(column.num_embeddings - 1)).astype(np.int64)
+            found += 1
+        else:
+            found = self._indexes[column.name].find(hashes)
+            found += FIRST_KNOWN_ROW
+            found[found == FIRST_KNOWN_ROW - 1] = UNSEEN_ROW
+        if missing is not None:
+            found[missing] = MISSING_ROW
+        return found
+
+    def _identity(self, bags: Bags, column: SparseColumn, place: Place) -> Positions:
+        ids, missing = to_integers(bags.elements, column.name, place)
+        last = column.num_embeddings - 1
+        outside = (ids < 0) | (ids >= last)
+        if missing is not None:
+            outside &= ~missing
+        if outside.any():
+            at = int(np.flatnonzero(outside)[0])
+            if self._data.out_of_range is OutOfRange.ERROR:
+                raise DataError(
+                    f"{place(at)}: column '{column.name}': id {ids[at]} is outside its table's rows "
+                    f"[0, {last - 1}]; give it more with model.num_embeddings, or write data.out_of_range=clamp_zero"
+                )
+            ids = np.where(ids == last, -1, ids)  # the row of a missing id is outside for a given id
+        if missing is not None:
+            ids = np.where(missing, last, ids)
+        return ids
+
+    def _weights_of(
+        self, rows: ArrowRows, bags: Bags, column: SparseColumn, place: Place
+    ) -> NDArray[np.float32] | None:
+        if column.weights is None:
+            return None
+        name = column.weights
+        given = to_bags(rows.column(name), name, place, self._separator)
+        unequal = np.flatnonzero(given.lengths != bags.lengths)
+        if unequal.size:
+            at = int(unequal[0])
+            raise DataError(
+                f"{place(at)}: column '{name}' has {given.lengths[at]} weights for "
+                f"{bags.lengths[at]} ids of column '{column.name}'"
+            )
+
+        def place_of(element: int) -> str:
+            return place(bags.row(element))
+
+        weights = to_floats(given.elements, name, place_of)
+        weights = np.where(np.isnan(weights), 1.0, weights)
+        _check_finite(weights, name, place_of)
+        return weights.astype(np.float32)
+
+
+def _check_finite(values: NDArray[np.float64], column: str, place: Place) -> None:
+    infinite = np.isinf(values)
+    if infinite.any():
+        at = int(np.flatnonzero(infinite)[0])
+        raise DataError(f"{place(at)}: column '{column}': {values[at]} is not finite")
+
+
+def _join_weights(values: list[Positions], weights: list[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:
+    if all(given is None for given in weights):
+        return None
+    full = [
+        np.ones(ids.size, dtype=np.float32) if given is None else given
+        for ids, given in zip(values, weights, strict=True)
+    ]
+    return np.concatenate(full)
+
+
+def check_kind(column: SparseColumn, kind: Kind | None, *, where: str) -> None:
+    """Refuse ids of another kind than the training data's, which would all be unknown.
+
+    Raises:
+        DataError: The kinds differ.
+    """
+    if column.kind is not None and kind is not None and column.kind is not kind:
+        raise DataError(f"{where}: column '{column.name}' holds {kind}, but {column.kind} in the training data")

@@ -1,0 +1,211 @@
+"""Global batches, cut over the ranks: every rank sees the same order of samples and encodes only its own.
+
+A global batch of G samples is the same set in the same order for every world size. Rank r takes the range
+``split_evenly(n, r, W)`` of its n samples; the last batch of an epoch may be smaller.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from neo.data.batch import Batch, SparseFeatures, split_evenly
+from neo.data.readahead import ReadAhead
+from neo.data.reader import Encoder, Reader, Samples
+from neo.data.schema import DataSchema
+from neo.data.spec import READERS, DataSpec, Split
+from neo.data.synthetic import Attainable, attainable_quality
+from neo.errors import DataError
+
+_READ_AHEAD_BATCHES = 4
+_UNSHUFFLED_WINDOW = 16_384
+
+
+class GlobalBatchLoader:
+    """This rank's part of every global batch; iterating again gives the next epoch.
+
+    Args:
+        data: The data.
+        schema: What was learned from the training data.
+        split: ``train`` or ``val``; validation samples are never shuffled.
+        global_batch_size: Samples of a batch over all ranks.
+        rank: This rank.
+        world_size: Number of ranks.
+        seed: Decides the order, together with the epoch.
+        limit_samples: Read only the first so many samples.
+
+    Raises:
+        DataError: A file is missing, empty or broken, or lacks a column.
+    """
+
+    def __init__(
+        self,
+        data: DataSpec,
+        schema: DataSchema,
+        *,
+        split: str,
+        global_batch_size: int,
+        rank: int,
+        world_size: int,
+        seed: int,
+        limit_samples: int | None = None,
+    ) -> None:
+        self._schema = schema
+        self._split = Split(split)
+        self._global_batch_size = global_batch_size
+        self._rank, self._world_size = rank, world_size
+        self._seed = seed
+        self._limit = limit_samples
+        self._shuffle = data.shuffle and self._split is Split.TRAIN
+        self._window = data.shuffle_window if self._shuffle else _UNSHUFFLED_WINDOW
+        self._reader: Reader = READERS.get(data.name)(data, self._split)
+        self._encoder: Encoder = self._reader.encoder(schema, seed=seed)
+        self._num_samples = self._count()
+        self._epoch = 0
+
+    def _count(self) -> int | None:
+        total = self._reader.num_samples()
+        if total is None and self._split is Split.TRAIN:
+            total = self._schema.num_samples
+        return total if total is None or self._limit is None else min(total, self._limit)
+
+    @property
+    def num_samples(self) -> int | None:
+        """Samples of an epoch over all ranks, None where only reading everything would tell."""
+        return self._num_samples
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples of a full batch over all ranks."""
+        return self._global_batch_size
+
+    def __len__(self) -> int:
+        """Return the number of global batches of an epoch.
+
+        Raises:
+            TypeError: It is not known before everything is read.
+        """
+        if self._num_samples is None:
+            raise TypeError(f"the number of {self._split} samples is not known before all files are read")
+        return -(-self._num_samples // self._global_batch_size)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next iteration be this epoch, counted from 0."""
+        self._epoch = epoch
+
+    def __iter__(self) -> ReadAhead[Batch]:
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        return ReadAhead(self._batches(epoch), depth=_READ_AHEAD_BATCHES, name=f"neo-read-{self._split}")
+
+    def _batches(self, epoch: int) -> Iterator[Batch]:
+        """Read windows, cut all complete global batches out of them, and carry the rest over."""
+        index, size = 0, self._global_batch_size
+        pending: Any = None
+        for window in self._windows(epoch):
+            pending = window if pending is None else pending.append([window])
+            complete = len(pending) // size
+            if complete:
+                yield from self._own_parts(pending, [size] * complete, index)
+                index += complete
+                pending = pending.slice(complete * size, len(pending))
+        if pending is not None and len(pending):
+            yield from self._own_parts(pending, [len(pending)], index)
+        elif pending is None:
+            raise DataError(f"there are no {self._split} samples")
+
+    def _windows(self, epoch: int) -> Iterator[Any]:
+        """Yield rows in windows of the shuffle's size, permuted where samples are shuffled."""
+        order = np.random.default_rng([self._seed & (2**63 - 1), epoch]) if self._shuffle else None
+        parts: list[Any] = []
+        held = 0
+        for block in self._reader.blocks(order=order, limit=self._limit):
+            rows = block
+            while held + len(rows) >= self._window:
+                room = self._window - held
+                parts.append(rows.slice(0, room))
+                yield _permuted(parts, order)
+                rows = rows.slice(room, len(rows))
+                parts, held = [], 0
+            parts.append(rows)
+            held += len(rows)
+        if held:
+            yield _permuted(parts, order)
+
+    def _own_parts(self, rows: Any, sizes: list[int], first_index: int) -> Iterator[Batch]:
+        """Encode this rank's samples of consecutive global batches in one go."""
+        ranges = [split_evenly(size, self._rank, self._world_size) for size in sizes]
+        starts = np.cumsum([0, *sizes[:-1]])
+        spans = [np.arange(start + low, start + high) for start, (low, high) in zip(starts, ranges, strict=True)]
+        own = rows.take(np.concatenate(spans))
+        samples = self._encoder.encode(own)
+        self._check_labels(samples, own, sizes, first_index)
+        parts = samples.split([high - low for low, high in ranges])
+        for index, (part, (low, _)) in enumerate(zip(parts, ranges, strict=True), start=first_index):
+            yield self._batch(part, index, low)
+
+    def _check_labels(self, samples: Samples, rows: Any, sizes: list[int], first_index: int) -> None:
+        """Refuse a label outside [0, 1], naming batch, sample, file and place."""
+        wrong = np.flatnonzero(~((samples.labels >= 0) & (samples.labels <= 1)))
+        if wrong.size == 0:
+            return
+        at = left = int(wrong[0])
+        for index, size in enumerate(sizes, start=first_index):
+            low, high = split_evenly(size, self._rank, self._world_size)
+            if left < high - low:
+                raise DataError(
+                    f"batch {index}: label {samples.labels[at]} of sample {low + left} is outside [0, 1] "
+                    f"({self._reader.place(rows, at)})"
+                )
+            left -= high - low
+
+    def _batch(self, part: Samples, index: int, first_sample: int) -> Batch:
+        weights = None if part.weights is None else torch.from_numpy(part.weights)
+        flags = None
+        if weights is not None:
+            flags = tuple(column.weights is not None for column in self._schema.sparse)
+        sparse = SparseFeatures(
+            tuple(column.name for column in self._schema.sparse),
+            torch.from_numpy(part.lengths.reshape(-1)),
+            torch.from_numpy(part.values),
+            weights,
+            flags,
+        )
+        dense = torch.from_numpy(np.ascontiguousarray(part.dense))
+        return Batch(dense, sparse, torch.from_numpy(part.labels), index, first_sample)
+
+
+def _permuted(parts: list[Any], order: np.random.Generator | None) -> Any:
+    rows = parts[0].append(parts[1:])
+    return rows if order is None else rows.take(order.permutation(len(rows)))
+
+
+def make_loader(
+    data: DataSpec,
+    schema: DataSchema,
+    *,
+    split: str,
+    global_batch_size: int,
+    rank: int,
+    world_size: int,
+    seed: int,
+    limit_samples: int | None = None,
+) -> GlobalBatchLoader | None:
+    """Return the loader of a split, None if the data has no such split. Raises as ``GlobalBatchLoader`` does."""
+    if Split(split) is Split.VAL and not data.has_validation:
+        return None
+    return GlobalBatchLoader(
+        data,
+        schema,
+        split=split,
+        global_batch_size=global_batch_size,
+        rank=rank,
+        world_size=world_size,
+        seed=seed,
+        limit_samples=limit_samples,
+    )
+
+
+def attainable(data: DataSpec, schema: DataSchema, seed: int) -> Attainable | None:
+    """Return the best quality that a model can reach on the validation samples, None where it is not known."""
+    return attainable_quality(data, schema, seed=seed) if data.is_generated and data.has_validation else None

@@ -1,0 +1,1 @@
+"""Machines as data: accelerators, memory tiers, links, and which link joins two ranks."""

@@ -1,0 +1,130 @@
+"""The parent's side of a run: start the engine, pass signals on, wait, and say what went wrong. Torch-free."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import neo
+from neo.launch.failures import FOLDER, describe_failure
+from neo.launch.spec import LaunchSpec
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENGINE_MARGIN_S = 10
+_POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the workers of a run ended.
+
+    Attributes:
+        done: Whether all of them ended well.
+        interrupted_by: The signal that the parent received, if one ended the run.
+        message: What to print last; empty if all went well.
+    """
+
+    done: bool
+    interrupted_by: str = ""
+    message: str = ""
+
+
+def run_workers(run_dir: Path, *, num_processes: int, launch: LaunchSpec, worker: str = "neo.launch.worker") -> Outcome:
+    """Start ``num_processes`` workers on this host and wait until none is left.
+
+    Args:
+        run_dir: Folder with ``resolved.yaml`` and ``plan.json``.
+        num_processes: Ranks.
+        launch: Threads and patience.
+        worker: The module that each worker runs; tests pass theirs.
+    """
+    shutil.rmtree(run_dir / FOLDER, ignore_errors=True)
+    command = [sys.executable, "-P", "-m", "neo.launch.elastic", str(run_dir.absolute()), "--worker", worker]
+    command += ["--processes", str(num_processes), "--parent-pid", str(os.getpid())]
+    command += ["--shutdown-timeout", str(launch.shutdown_timeout_s)]
+    environment = _environment(num_processes, launch)
+    received = _Received()
+    with _noting_signals(received):
+        # A session of its own: Ctrl-C reaches the workers once, through this process.
+        engine = subprocess.Popen(command, env=environment, start_new_session=True)
+        code = _wait(engine, received, launch.shutdown_timeout_s + _ENGINE_MARGIN_S)
+    if received.names:
+        return Outcome(False, received.names[0], f"ended by {received.names[0]}")
+    if code == 0:
+        return Outcome(True)
+    fallback = f"the launching process ended with exit code {code}; see {run_dir / 'logs'}"
+    return Outcome(False, message=describe_failure(run_dir) or fallback)
+
+
+@dataclass
+class _Received:
+    names: list[str] = field(default_factory=list)
+    first_at: float = 0.0
+
+
+@contextmanager
+def _noting_signals(received: _Received) -> Iterator[None]:
+    def note(number: int, frame: FrameType | None) -> None:
+        received.names.append(signal.Signals(number).name)
+        received.first_at = received.first_at or time.monotonic()
+
+    before = {number: signal.signal(number, note) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _wait(engine: "subprocess.Popen[bytes]", received: _Received, patience_s: float) -> int:
+    """Wait for the engine; pass a signal on as SIGTERM, and on a second one kill it (its workers notice and end)."""
+    told = False
+    while True:
+        try:
+            return engine.wait(timeout=_POLL_S)
+        except subprocess.TimeoutExpired:
+            if not received.names:
+                continue
+        if not told:
+            engine.terminate()
+            told = True
+        elif len(received.names) > 1 or time.monotonic() - received.first_at > patience_s:
+            engine.kill()
+
+
+def become_worker(run_dir: Path, variables: Mapping[str, str]) -> NoReturn:
+    """Turn this process into a worker of the job that started it; its process id stays.
+
+    Args:
+        run_dir: The run folder.
+        variables: What torch.distributed has to find in the environment.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    environment = _with_source(dict(os.environ)) | dict(variables)
+    worker = [sys.executable, "-P", "-m", "neo.launch.worker", str(run_dir.absolute())]
+    os.execve(sys.executable, worker, environment)
+
+
+def _environment(num_processes: int, launch: LaunchSpec) -> dict[str, str]:
+    environment = _with_source(dict(os.environ))
+    if launch.threads_per_worker is not None:
+        environment["OMP_NUM_THREADS"] = str(launch.threads_per_worker)
+    elif not environment.get("OMP_NUM_THREADS"):
+        environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // num_processes))
+    return environment
+
+
+def _with_source(environment: dict[str, str]) -> dict[str, str]:
+    """Return the environment with this very neo first on the path of Python processes started with it."""
+    source = str(Path(neo.__file__).parents[1])
+    others = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", source)]
+    return environment | {"PYTHONPATH": os.pathsep.join([source, *others])}

@@ -1,0 +1,39 @@
+"""Launch configuration, torch-free: how the workers of a run are started and ended."""
+
+from dataclasses import dataclass
+
+from neo.errors import Finding
+
+
+@dataclass(frozen=True)
+class LaunchSpec:
+    """``launch.*``, resolved.
+
+    Attributes:
+        threads_per_worker: Threads of each worker's CPU kernels; None shares the cores evenly.
+        shutdown_timeout_s: Seconds that workers get to end by themselves after another one failed.
+    """
+
+    threads_per_worker: int | None
+    shutdown_timeout_s: int
+
+
+@dataclass
+class LaunchConfig:
+    """``launch.*``."""
+
+    threads_per_worker: int | None = None
+    shutdown_timeout_s: int = 20
+
+    def validate(self) -> list[Finding]:
+        """Return every mistake, keys relative to ``launch``."""
+        findings = []
+        if self.threads_per_worker is not None and self.threads_per_worker < 1:
+            findings.append(Finding("threads_per_worker", f"{self.threads_per_worker} is below the limit 1"))
+        if not 3 <= self.shutdown_timeout_s <= 45:
+            findings.append(Finding("shutdown_timeout_s", f"{self.shutdown_timeout_s} is outside [3, 45]"))
+        return findings
+
+    def to_spec(self) -> LaunchSpec:
+        """Return the frozen form of a valid configuration."""
+        return LaunchSpec(self.threads_per_worker, self.shutdown_timeout_s)

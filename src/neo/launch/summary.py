@@ -1,0 +1,100 @@
+"""``summary.json``: complete whatever became of the run. Torch-free.
+
+The parent writes what it knows before the workers start (``planned.json``); rank 0 writes what it measured; whoever
+ends the run joins the two.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+SUMMARY, _PLANNED = "summary.json", "planned.json"
+_MEASURED = ("steps", "samples", "samples_per_s", "step_time_s", "train_loss", "val", "data")
+_PACKAGES = ("neo-zionex", "torch", "lightning", "fbgemm-gpu", "fbgemm-gpu-cpu", "hydra-core", "pyarrow", "numpy")
+
+
+class Status(StrEnum):
+    """What became of a run."""
+
+    DONE = "done"
+    FAILED = "failed"
+    INFEASIBLE = "infeasible"
+    INTERRUPTED = "interrupted"
+    PREEMPTED = "preempted"
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What is known about a run before its workers start.
+
+    Attributes:
+        world_size: Ranks.
+        planned_for: ``2 ZionEX accelerators``.
+        executed_on: ``2 CPU processes (gloo)``.
+        config_fingerprint: Of the resolved configuration.
+        plan_fingerprint: Of plan and tables; None if there is no plan.
+        fallbacks: What the planner replaced, and why.
+    """
+
+    world_size: int
+    planned_for: str
+    executed_on: str
+    config_fingerprint: str
+    plan_fingerprint: str | None = None
+    fallbacks: tuple[str, ...] = ()
+
+
+def write_facts(run_dir: Path, facts: RunFacts) -> None:
+    """Leave what is known for whoever ends the run."""
+    _write(run_dir / _PLANNED, asdict(facts))
+
+
+def complete_summary(run_dir: Path, status: Status, *, error: str = "") -> None:
+    """Write ``summary.json``, or add what is missing to the one that rank 0 wrote.
+
+    Args:
+        run_dir: The run folder.
+        status: What became of the run; takes the place of what rank 0 wrote unless the run is done.
+        error: What ended it.
+    """
+    written, facts = _read(run_dir / SUMMARY), _read(run_dir / _PLANNED)
+    summary: dict[str, Any] = {"status": status.value, **dict.fromkeys(_MEASURED), "versions": versions()}
+    summary |= {key: value for key, value in written.items() if key != "status" and value is not None}
+    if status is Status.DONE and "status" in written:
+        summary["status"] = written["status"]
+    fallbacks = [*facts.get("fallbacks", []), *written.get("fallbacks", [])]
+    for key, value in facts.items():
+        summary.setdefault(key, value)
+    summary["fallbacks"] = list(dict.fromkeys(fallbacks))
+    if error:
+        summary["error"] = error
+    _write(run_dir / SUMMARY, summary)
+
+
+def versions() -> dict[str, str]:
+    """Return the installed versions of the packages that decide about results."""
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    draft = path.with_suffix(".tmp")
+    draft.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    draft.replace(path)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError):
+        return {}
+    return content if isinstance(content, dict) else {}

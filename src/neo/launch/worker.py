@@ -1,0 +1,86 @@
+"""One worker: reads the run folder, trains, and leaves so that no other rank has to wait for it.
+
+Run as ``python -m neo.launch.worker RUN_DIR [PARENT_PID]`` with torchrun's environment.
+"""
+
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from neo.launch.failures import RankFailure, write_rank_failure
+from neo.launch.watchdog import start_watchdog
+
+_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+
+
+def main(arguments: Sequence[str], body: Callable[[Path], None] | None = None) -> None:
+    """Run ``body`` (by default: train) as one rank.
+
+    Args:
+        arguments: The run folder, and the launching process if it is neo's own.
+        body: What to do in the run folder; tests pass theirs.
+    """
+    run_dir = Path(arguments[0])
+    launched_by_neo = len(arguments) > 1
+    start_watchdog(int(arguments[1]) if launched_by_neo else os.getppid())
+    try:
+        (_train if body is None else body)(run_dir)
+        _end_well()
+    except BaseException as error:
+        _fail(run_dir, error, launched_by_neo=launched_by_neo)
+
+
+def _train(run_dir: Path) -> None:
+    from neo.config.plugins import load_plugins
+    from neo.config.resolve import read_resolved
+
+    load_plugins()
+    config = read_resolved(run_dir / "resolved.yaml")
+    run_training = importlib.import_module("neo.strategy.run").run_training
+    run_training(config, run_dir=run_dir)
+
+
+def _end_well() -> None:
+    """Leave the process group together: without it gloo aborts now and then at exit."""
+    if "torch.distributed" not in sys.modules:
+        return
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def _fail(run_dir: Path, error: BaseException, *, launched_by_neo: bool) -> NoReturn:
+    """Report and leave at once: tearing down a process group would wait for ranks that wait for this one."""
+    try:
+        failure = write_rank_failure(run_dir, int(os.environ.get("RANK", "0")), error)
+        report = f"{failure.traceback}\nrank {failure.rank} failed: {failure.error}: {failure.message}"
+        if not launched_by_neo:
+            _report_to_torchrun(failure)
+        # Rank 0 of neo's own launch writes to the terminal, where the launcher prints the first cause at the end.
+        if not launched_by_neo or failure.rank != 0:
+            print(report, file=sys.stderr)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def _report_to_torchrun(failure: RankFailure) -> None:
+    """Write torchrun's own error file, so that its last lines name the first cause."""
+    path = os.environ.get(_ERROR_FILE)
+    if not path:
+        return
+    extra = {"py_callstack": failure.traceback, "timestamp": str(int(time.time()))}
+    message = {"message": f"{failure.error}: {failure.message}", "extraInfo": extra}
+    Path(path).write_text(json.dumps({"message": message}), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,32 @@
+"""Finding a table by its key in the plan (``model.embeddings.user_id``) or by its bare name (``user_id``)."""
+
+import difflib
+from collections.abc import Iterable
+
+from neo.errors import did_you_mean
+
+_MOST_LISTED = 30
+
+
+def bare_name(key: str) -> str:
+    """Return the last part of a plan key."""
+    return key.rpartition(".")[2]
+
+
+def matching_keys(name: str, keys: Iterable[str]) -> list[str]:
+    """Return the keys that ``name`` may mean: the key itself, or else every key whose bare name it is."""
+    known = list(keys)
+    if name in known:
+        return [name]
+    return sorted(key for key in known if bare_name(key) == name)
+
+
+def nearest_table(name: str, keys: Iterable[str]) -> str:
+    """Return ``did you mean …`` for a name that is no table; lists the tables where they are few."""
+    known = list(keys)
+    names = known if "." in name else [bare_name(key) for key in known]
+    if len(names) <= _MOST_LISTED:
+        return did_you_mean(name, names)
+    near = difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.5)
+    count = f"the model has {len(names)} tables"
+    return f"did you mean '{near[0]}'? ({count})" if near else count

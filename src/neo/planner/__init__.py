@@ -1,0 +1,1 @@
+"""The decision which rank holds which part of which table."""

@@ -1,0 +1,1 @@
+"""Ways to spread tables over ranks."""

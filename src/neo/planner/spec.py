@@ -1,0 +1,146 @@
+"""The configuration group ``sharding``: how the tables are to be laid over the ranks."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from neo.errors import Finding, did_you_mean, unknown_name
+from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingType
+from neo.registry import Registry
+
+PARTITIONERS: Registry[Callable[..., Any]] = Registry("partitioner")
+PARTITIONERS.register("greedy", "neo.planner.partitioners.greedy:partition")
+
+AUTO = "auto"
+_TABLE_KEYS = ("type",)
+
+
+class ShardingMode(StrEnum):
+    """``sharding.type``: the planner decides, a file does, or every table gets the same type."""
+
+    AUTO = "auto"
+    FILE = "file"
+    TABLE_WISE = "table_wise"
+    ROW_WISE = "row_wise"
+    COLUMN_WISE = "column_wise"
+    DATA_PARALLEL = "data_parallel"
+
+    @property
+    def forced(self) -> ShardingType | None:
+        """The sharding type that it forces on every table; None for ``auto`` and ``file``."""
+        return None if self in (ShardingMode.AUTO, ShardingMode.FILE) else ShardingType(self.value)
+
+
+@dataclass(frozen=True)
+class TableSharding:
+    """The override for one table.
+
+    Attributes:
+        name: The table's name, or its key in the plan.
+        sharding_type: What is forced on it; None leaves it to the planner.
+    """
+
+    name: str
+    sharding_type: ShardingType | None
+
+
+@dataclass(frozen=True)
+class ShardingSpec:
+    """``sharding.*``, resolved.
+
+    Attributes:
+        type: The planner decides (``auto``), a file does, or one type is forced on every table.
+        path: The plan to read with ``file``.
+        tables: Overrides for single tables, by name.
+        column_wise_semantics: What a row-wise optimizer is asked to do on column shards; None asks for the exact
+            result where it can be had, and takes ``per_shard`` elsewhere, told in the plan's report.
+        partitioner: ``auto`` or a name in ``PARTITIONERS``.
+    """
+
+    type: ShardingMode = ShardingMode.AUTO
+    path: str | None = None
+    tables: tuple[TableSharding, ...] = ()
+    column_wise_semantics: ColumnWiseSemantics | None = None
+    partitioner: str = AUTO
+
+
+@dataclass
+class ShardingConfig:
+    """``sharding.*``; see ``ShardingSpec``.
+
+    ``tables`` maps a table's name to ``{type: …}``, one of the sharding types or ``auto``. ``column_wise_semantics``
+    is ``exact`` or ``per_shard``; null (the default) means exact where it can be had.
+    """
+
+    type: str = "auto"
+    path: str | None = None
+    tables: dict[str, Any] = field(default_factory=dict)
+    column_wise_semantics: str | None = None
+    partitioner: str = AUTO
+
+    def validate(self) -> list[Finding]:
+        """Return every mistake, keys relative to ``sharding``.
+
+        Names of tables are checked by the planner, which knows the tables.
+        """
+        findings = []
+        if self.type not in list(ShardingMode):
+            findings.append(unknown_name("type", self.type, "sharding type", list(ShardingMode)))
+        findings += self._check_path()
+        for name, entry in self.tables.items():
+            findings += [finding.under(f"tables.{name}") for finding in _check_table(str(name), entry)]
+        semantics = self.column_wise_semantics
+        if semantics is not None and semantics not in list(ColumnWiseSemantics):
+            choices = list(ColumnWiseSemantics)
+            findings.append(unknown_name("column_wise_semantics", semantics, "column-wise semantics", choices))
+        if self.partitioner != AUTO and self.partitioner not in PARTITIONERS:
+            names = (AUTO, *PARTITIONERS.names())
+            findings.append(unknown_name("partitioner", self.partitioner, "partitioner", names))
+        return findings
+
+    def _check_path(self) -> list[Finding]:
+        findings = []
+        if self.type == ShardingMode.FILE and not self.path:
+            findings.append(Finding("path", "sharding=file needs the plan to read", "set sharding.path=plan.json"))
+        if self.type != ShardingMode.FILE and self.path is not None:
+            findings.append(Finding("path", f"'{self.path}' has no effect on '{self.type}'", "use sharding=file"))
+        if self.type == ShardingMode.FILE and self.tables:
+            named = ", ".join(sorted(str(name) for name in self.tables))
+            fix = "edit the plan, or choose another sharding"
+            findings.append(Finding("tables", f"overrides ({named}) have no effect on 'file'", fix))
+        if self.type == ShardingMode.FILE and self.partitioner != AUTO:
+            problem = f"'{self.partitioner}' has no effect on 'file'"
+            findings.append(Finding("partitioner", problem, "use partitioner=auto, or choose another sharding"))
+        return findings
+
+    def to_spec(self) -> ShardingSpec:
+        """Return the frozen form of a valid configuration."""
+        semantics = self.column_wise_semantics
+        return ShardingSpec(
+            type=ShardingMode(self.type),
+            path=self.path,
+            tables=tuple(
+                TableSharding(str(name), None if entry["type"] == AUTO else ShardingType(entry["type"]))
+                for name, entry in sorted(self.tables.items(), key=lambda item: str(item[0]))
+            ),
+            column_wise_semantics=None if semantics is None else ColumnWiseSemantics(semantics),
+            partitioner=self.partitioner,
+        )
+
+
+def _check_table(name: str, entry: object) -> list[Finding]:
+    """Return every mistake of one override, keys relative to it."""
+    if not isinstance(entry, Mapping):
+        return [Finding("", f"'{entry}' is not a mapping", f"write ++sharding.tables.{name}.type=row_wise")]
+    findings = [
+        Finding(str(key), f"'{key}' is not a key of a table's sharding", did_you_mean(str(key), _TABLE_KEYS))
+        for key in entry
+        if key not in _TABLE_KEYS
+    ]
+    choices = (AUTO, *ShardingType)
+    if "type" not in entry:
+        findings.append(Finding("type", "is missing", f"write ++sharding.tables.{name}.type=row_wise"))
+    elif entry["type"] not in choices:
+        findings.append(unknown_name("type", str(entry["type"]), "sharding type", choices))
+    return findings

@@ -1,0 +1,147 @@
+"""Trainer configuration, torch-free: how long, on what and in which precision a run trains."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from neo.errors import Finding, did_you_mean, unknown_name
+from neo.ops.spec import Device
+
+AUTO = "auto"
+
+
+class Precision(StrEnum):
+    """Arithmetic of the dense part; embedding tables and optimizer states keep their own types."""
+
+    FP32_TRUE = "32-true"
+    BF16_MIXED = "bf16-mixed"
+
+
+class MatmulPrecision(StrEnum):
+    """Precision of fp32 matrix products, in the words of ``torch.set_float32_matmul_precision``."""
+
+    HIGHEST = "highest"
+    HIGH = "high"
+    MEDIUM = "medium"
+
+
+class Accelerator(StrEnum):
+    """What the workers run on; ``auto`` takes CUDA where there is a GPU."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class Pipeline(StrEnum):
+    """How batches overlap. ``none`` finishes one before the next starts."""
+
+    NONE = "none"
+
+
+_WHY_NOT_16_MIXED = "its loss scaler would multiply the gradients that the fused sparse optimizers consume"
+
+
+@dataclass(frozen=True)
+class TrainerSpec:
+    """``trainer.*``, resolved.
+
+    Attributes:
+        devices: Processes per node, or None for one per GPU (two where there is none).
+        num_nodes: Nodes.
+        max_steps: Steps (global batches) after which training ends, or None.
+        max_epochs: Passes over the data after which training ends, or None; whichever comes first.
+        precision: Arithmetic of the dense part.
+        matmul_precision: Precision of fp32 matrix products.
+        accelerator: What the workers run on.
+        pipeline: How batches overlap.
+        log_every_n_steps: Steps between two log lines.
+        progress_bar: Whether rank 0 shows a progress bar.
+        throughput_warmup_steps: First steps that ``samples_per_s`` and ``step_time_s`` leave out.
+    """
+
+    devices: int | None
+    num_nodes: int
+    max_steps: int | None
+    max_epochs: int | None
+    precision: Precision
+    matmul_precision: MatmulPrecision
+    accelerator: Accelerator
+    pipeline: Pipeline
+    log_every_n_steps: int
+    progress_bar: bool
+    throughput_warmup_steps: int
+
+
+@dataclass
+class TrainerConfig:
+    """``trainer.*``."""
+
+    devices: int | str = AUTO
+    num_nodes: int = 1
+    max_steps: int | None = None
+    max_epochs: int | None = 1
+    precision: str = Precision.FP32_TRUE.value
+    matmul_precision: str = MatmulPrecision.HIGHEST.value
+    accelerator: str = Accelerator.AUTO.value
+    pipeline: str = Pipeline.NONE.value
+    log_every_n_steps: int = 50
+    progress_bar: bool = True
+    throughput_warmup_steps: int = 5
+
+    def validate(self) -> list[Finding]:
+        """Return every mistake, keys relative to ``trainer``."""
+        findings = [*self._counts(), *self._precision()]
+        for key, kind, names in (
+            ("matmul_precision", "matmul precision", list(MatmulPrecision)),
+            ("accelerator", "kind of accelerator", list(Accelerator)),
+            ("pipeline", "pipeline", list(Pipeline)),
+        ):
+            if (name := getattr(self, key)) not in names:
+                findings.append(unknown_name(key, name, kind, names))
+        return findings
+
+    def _counts(self) -> list[Finding]:
+        findings = []
+        if isinstance(self.devices, str) and self.devices != AUTO:
+            findings.append(Finding("devices", f"'{self.devices}' is neither 'auto' nor a number of processes"))
+        if isinstance(self.devices, int) and self.devices < 1:
+            findings.append(Finding("devices", f"{self.devices} is below the limit 1"))
+        for key in ("num_nodes", "log_every_n_steps", "max_steps", "max_epochs"):
+            if (count := getattr(self, key)) is not None and count < 1:
+                findings.append(Finding(key, f"{count} is below the limit 1"))
+        if self.max_steps is None and self.max_epochs is None:
+            findings.append(Finding("max_epochs", "null, and max_steps too: training would never end", "set one"))
+        if self.throughput_warmup_steps < 0:
+            findings.append(Finding("throughput_warmup_steps", f"{self.throughput_warmup_steps} is below the limit 0"))
+        return findings
+
+    def _precision(self) -> list[Finding]:
+        if self.precision in list(Precision):
+            return []
+        choices = did_you_mean(self.precision, list(Precision))
+        if self.precision in ("16-mixed", "16"):
+            return [Finding("precision", f"'{self.precision}' is refused: {_WHY_NOT_16_MIXED}", choices)]
+        return [Finding("precision", f"'{self.precision}' is not a precision", choices)]
+
+    def to_spec(self) -> TrainerSpec:
+        """Return the frozen form of a valid configuration."""
+        return TrainerSpec(
+            devices=self.devices if isinstance(self.devices, int) else None,
+            num_nodes=self.num_nodes,
+            max_steps=self.max_steps,
+            max_epochs=self.max_epochs,
+            precision=Precision(self.precision),
+            matmul_precision=MatmulPrecision(self.matmul_precision),
+            accelerator=Accelerator(self.accelerator),
+            pipeline=Pipeline(self.pipeline),
+            log_every_n_steps=self.log_every_n_steps,
+            progress_bar=self.progress_bar,
+            throughput_warmup_steps=self.throughput_warmup_steps,
+        )
+
+
+def executed_on(device: Device, world_size: int) -> str:
+    """Return what a run is executed on, in words: ``2 CPU processes (gloo)``."""
+    noun = {Device.CPU: "CPU process", Device.CUDA: "CUDA GPU"}[device]
+    plural = "" if world_size == 1 else ("es" if noun.endswith("s") else "s")
+    return f"{world_size} {noun}{plural} ({'nccl' if device is Device.CUDA else 'gloo'})"
