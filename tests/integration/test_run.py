@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from neo.config.resolve import resolve_content
 from neo.config.run_config import RunConfig
 from neo.data.vocabulary import learn_schema
-from neo.plan.serialize import write_plan
-from neo.planner.planner import make_plan
-
 from neo.errors import DataError
 from neo.models.spec import EMBEDDINGS_PATH, tables_of
 from neo.ops.spec import Device
+from neo.plan.serialize import write_plan
+from neo.planner.planner import make_plan
 from neo.strategy.run import run_training
 from worker_pool import WorkerPool
 
@@ -89,6 +89,18 @@ def test_without_validation_data_there_is_no_val(worker_pool: WorkerPool, tmp_pa
     assert summary["val"] is None
     assert summary["data"] == {"out_of_range": {}}
     assert summary["train_loss"] > 0
+
+
+def test_a_bad_label_on_one_rank_ends_the_run_with_our_error(worker_pool: WorkerPool, tmp_path: Path) -> None:
+    path = tmp_path / "clicks.csv"
+    lines = [f"{number % 2},{number}.5,{number % 7}" for number in range(40)]
+    lines[15] = "2,1.5,3"  # the second batch, the second rank
+    path.write_text("\n".join(["label,price,item", *lines]) + "\n")
+    data = {"name": "csv", "path": str(path), "label": "label", "dense": ["price"], "categorical": ["item"]}
+    data |= {"global_batch_size": 8, "shuffle": False, "num_samples": None, "val_samples": None}
+    config = prepare(tmp_path, 2, data=data)
+    with pytest.raises(DataError, match=r"label 2\.0 of sample 7 is outside \[0, 1\]"):
+        worker_pool.run(2, train, config, tmp_path, timeout_s=60)
 
 
 def test_a_missing_schema_is_an_error_of_ours(worker_pool: WorkerPool, tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 import torch
-from neo.data.synthetic import Attainable
 from rich.console import Console
 
+from neo.data.synthetic import Attainable
 from neo.metrics.binary import BinaryReport
 from neo.strategy.callbacks import StepMeter, Throughput
 from neo.strategy.lightning_module import RecommendationModule
@@ -115,6 +115,16 @@ def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch, clock: li
     bar.on_exception(fake_trainer(20), module, ValueError())
     assert "20/20" in output.getvalue()
     assert "validating" in output.getvalue()
+
+
+def test_a_validation_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.StringIO()
+    module = fake_module(monkeypatch)
+    module.report = OUTCOME.val
+    ProgressBar(StepMeter(warmup_steps=0), console=Console(file=output, width=100)).on_validation_end(
+        fake_trainer(20), module
+    )
+    assert output.getvalue() == "validated after step 20  AUC 0.8371  normalized entropy 0.7258  log loss 0.4500\n"
 
 
 def test_other_ranks_show_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
