@@ -95,11 +95,15 @@ class TrainLog(Callback):
     Args:
         meter: Where the rate comes from.
         every_n_steps: Steps between two lines of the log.
+
+    Attributes:
+        last_loss: Mean loss of the last step's global batch, when training has ended; None if it had no samples.
     """
 
     def __init__(self, meter: StepMeter, *, every_n_steps: int) -> None:
         self._meter = meter
         self._every_n_steps = every_n_steps
+        self.last_loss: float | None = None
 
     @override
     def on_train_batch_end(
@@ -118,6 +122,12 @@ class TrainLog(Callback):
         _write(trainer, values)
 
     @override
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Keep the loss of the last step."""
+        assert isinstance(pl_module, RecommendationModule)
+        self.last_loss = global_loss(pl_module)
+
+    @override
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Log the metrics of the validation."""
         assert isinstance(pl_module, RecommendationModule)
@@ -129,7 +139,7 @@ class TrainLog(Callback):
 
 def global_loss(module: RecommendationModule) -> float | None:
     """Return the mean loss of the last step over its whole global batch. Every rank must call it."""
-    loss_sum = module.last_loss_sum.double()
+    loss_sum = module.last_loss_sum.to(module.device, torch.float64)
     total = torch.stack((loss_sum, torch.full_like(loss_sum, module.last_samples)))
     if dist.is_initialized():
         dist.all_reduce(total)

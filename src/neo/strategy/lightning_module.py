@@ -10,9 +10,11 @@ from torch.nn import functional
 
 from neo.data.batch import Batch
 from neo.metrics.binary import BinaryMetrics, BinaryReport
+from neo.models.spec import EMBEDDINGS_PATH
 from neo.optim.dense import dense_optimizer
 from neo.optim.schedule import schedule
 from neo.optim.spec import OptimSpec
+from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
 from neo.strategy.collections import find_collections
 
 
@@ -43,7 +45,9 @@ class RecommendationModule(pl.LightningModule):
     @property
     def last_global_samples(self) -> int:
         """Samples of the last forward over all ranks."""
-        return sum(next(iter(find_collections(self.model).values())).last_batch_sizes)
+        embeddings = self.get_submodule(EMBEDDINGS_PATH)
+        assert isinstance(embeddings, EmbeddingBagCollection)
+        return sum(embeddings.last_batch_sizes)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the mean loss of this rank's samples, 0 where it has none."""

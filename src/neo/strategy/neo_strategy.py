@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
-from neo.comms.collectives import Collectives, TorchCollectives
+from neo.comms.collectives import TorchCollectives
 from neo.comms.spec import CommsSpec
 from neo.data.spec import Uneven
 from neo.errors import ConfigError, UnsupportedError, unknown_name
@@ -82,7 +82,6 @@ class NeoStrategy(DDPStrategy):
         self._fingerprints = dict(fingerprints or {})
         self._collections: dict[str, EmbeddingBagCollection] = {}
         self._groups: dict[str, dict[str, Any]] = {}
-        self._collectives: Collectives | None = None
         self._deals_samples: bool | None = None
         self.plan_fingerprint = ""
 
@@ -99,40 +98,41 @@ class NeoStrategy(DDPStrategy):
         self._take_over_sampling(trainer)
         assert self.lightning_module is not None
         self._collections = find_collections(self.lightning_module)
-        if not all(collection.is_sharded for collection in self._collections.values()):
-            self._shard()
+        unsharded = {path: found for path, found in self._collections.items() if not found.is_sharded}
+        if unsharded:
+            self._shard(unsharded)
         super().setup(trainer)
         if self.optimizers:
             self._groups = sparse_groups(self._collections, self.optimizers)
 
-    def _shard(self) -> None:
-        self._collectives = TorchCollectives(dist.new_group())
-        tables = tables_by_key(self._collections)
-        plan = self._given_plan if self._given_plan is not None else self._make_plan()
+    def _shard(self, collections: Mapping[str, EmbeddingBagCollection]) -> None:
+        collectives = TorchCollectives(dist.new_group())  # embedding traffic is kept apart from DDP's
+        tables = tables_by_key(collections)
+        plan = self._given_plan if self._given_plan is not None else self._make_plan(collections)
         self.plan_fingerprint = plan_fingerprint(plan, tables)
         own = {"plan": self.plan_fingerprint, "tables": _tables_fingerprint(tables)}
-        require_agreement({**self._fingerprints, **own}, self._collectives)
-        findings = check_plan(plan, tables, self._collectives.world_size, plan.local_world_size)
+        require_agreement({**self._fingerprints, **own}, collectives)
+        findings = check_plan(plan, tables, collectives.world_size, plan.local_world_size)
         if findings:
             raise ConfigError([finding.under("plan") for finding in findings])
-        for path, collection in self._collections.items():
+        for path, collection in collections.items():
             collection.shard(
                 plan=plan,
                 keys=plan_keys(path, collection),
-                collectives=self._collectives,
+                collectives=collectives,
                 device=self.root_device,
                 seed=self._seed,
                 comms=self._comms,
             )
 
-    def _make_plan(self) -> ShardingPlan:
+    def _make_plan(self, collections: Mapping[str, EmbeddingBagCollection]) -> ShardingPlan:
         """Plan the collections of each optimizer together; ranks share nothing here, the fingerprints are compared."""
         hardware = HardwareConfig(name="local", detect=True).to_spec()
         placed: dict[str, TablePlan] = {}
         local_world_size = 1
-        optimizers = {collection.optimizer: None for collection in self._collections.values()}
+        optimizers = dict.fromkeys(collection.optimizer for collection in collections.values())
         for optimizer in optimizers:
-            chosen = {path: c for path, c in self._collections.items() if c.optimizer == optimizer}
+            chosen = {path: c for path, c in collections.items() if c.optimizer == optimizer}
             result = make_plan(
                 tables_by_key(chosen),
                 sharding=self._sharding,
@@ -168,7 +168,12 @@ class NeoStrategy(DDPStrategy):
     @override
     def backward(self, closure_loss: Tensor, optimizer: Optimizer | None, *args: Any, **kwargs: Any) -> Tensor:
         """Weight the local mean loss by this rank's share of the global batch, so that DDP's average is exact."""
-        weight = next(iter(self._collections.values())).loss_weight
+        read = [collection for collection in self._collections.values() if any(collection.last_batch_sizes)]
+        weights = {collection.loss_weight for collection in read} or {1.0}
+        if len(weights) > 1:
+            sizes = [collection.last_batch_sizes for collection in read]
+            raise UnsupportedError(f"collections read batches of different sizes ({sizes}); read one batch with all")
+        weight = weights.pop()
         weighted = closure_loss if weight == 1.0 else closure_loss * weight
         return super().backward(weighted, optimizer, *args, **kwargs)
 

@@ -79,6 +79,16 @@ class ProgressBar(Callback):
             self._bar.update(self._task, description="validating", refresh=True)
 
     @override
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Print what the validation found, above the bar."""
+        assert isinstance(pl_module, RecommendationModule)
+        report = pl_module.report
+        if trainer.is_global_zero and report is not None and report.samples > 0:
+            named = (("AUC", report.auc), ("normalized entropy", report.ne), ("log loss", report.log_loss))
+            metrics = "  ".join(f"{name} {'-' if value is None else f'{value:.4f}'}" for name, value in named)
+            self._console.print(f"validated after step {trainer.global_step}  {metrics}", highlight=False)
+
+    @override
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Leave the bar as it is."""
         self._stop()

@@ -26,7 +26,7 @@ from neo.plan.plan_reader import read_plan
 from neo.plan.sharding_plan import ShardingPlan
 from neo.planner.semantics import per_shard_tables
 from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
-from neo.strategy.callbacks import StepMeter, TrainLog, global_loss
+from neo.strategy.callbacks import StepMeter, TrainLog
 from neo.strategy.epoch_loader import EpochLoader
 from neo.strategy.lightning_module import RecommendationModule
 from neo.strategy.neo_strategy import NeoStrategy
@@ -82,10 +82,13 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
     )
     console = Console(file=sys.stdout, stderr=False)
     meter = StepMeter(warmup_steps=config.trainer.throughput_warmup_steps)
-    trainer = _trainer(config, run_dir, world, strategy=strategy, meter=meter, console=console)
+    log = TrainLog(meter, every_n_steps=config.trainer.log_every_n_steps)
+    callbacks: list[Callback] = [meter, log]
+    if config.trainer.progress_bar:
+        callbacks.append(ProgressBar(meter, console=console))
+    trainer = _trainer(config, run_dir, world, strategy=strategy, callbacks=callbacks)
     trainer.fit(module, loaders.train, loaders.val)
     steps = trainer.global_step
-    train_loss = global_loss(module)
     if loaders.val is not None and module.report_step != steps:
         trainer.validate(module, loaders.val, verbose=False)
     embeddings = _embeddings(module)
@@ -98,7 +101,7 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
         steps=steps,
         samples=meter.samples,
         throughput=meter.throughput(),
-        train_loss=train_loss,
+        train_loss=log.last_loss,
         val=module.report,
         attainable=attainable(config.data, schema, config.seed),
         planned_for=config.hardware.scaled_to(world.size).label(),
@@ -167,12 +170,9 @@ def _read_plan(run_dir: Path, module: RecommendationModule) -> ShardingPlan:
 
 
 def _trainer(
-    config: RunConfig, run_dir: Path, world: _World, *, strategy: NeoStrategy, meter: StepMeter, console: Console
+    config: RunConfig, run_dir: Path, world: _World, *, strategy: NeoStrategy, callbacks: list[Callback]
 ) -> pl.Trainer:
     spec = config.trainer
-    callbacks: list[Callback] = [meter, TrainLog(meter, every_n_steps=spec.log_every_n_steps)]
-    if spec.progress_bar:
-        callbacks.append(ProgressBar(meter, console=console))
     loggers: list[Logger] = [
         CSVLogger(run_dir, name="", version="logs"),
         TensorBoardLogger(run_dir, name="", version="tensorboard"),

@@ -1,0 +1,110 @@
+"""The worker's side of a run, on the ranks of the test's pool."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neo.config.resolve import resolve_content
+from neo.config.run_config import RunConfig
+from neo.data.vocabulary import learn_schema
+from neo.errors import DataError
+from neo.models.spec import EMBEDDINGS_PATH, tables_of
+from neo.ops.spec import Device
+from neo.plan.serialize import write_plan
+from neo.planner.planner import make_plan
+from neo.strategy.run import run_training
+from worker_pool import WorkerPool
+
+BASE: dict[str, Any] = {
+    "seed": 3,
+    "hardware": {"name": "local", "detect": True},
+    "data": {"num_samples": 2_000, "val_samples": 1_000, "global_batch_size": 256},
+    "trainer": {"accelerator": "cpu", "max_epochs": 2, "throughput_warmup_steps": 2, "log_every_n_steps": 4},
+    "optim": {"sparse": {"name": "sgd", "lr": 0.5}, "dense": {"name": "sgd", "lr": 0.1}},
+}
+
+
+def prepare(run_dir: Path, world_size: int, **changes: dict[str, Any]) -> RunConfig:
+    """Do the parent's work: learn the schema, plan, and leave both in the run folder."""
+    content = copy.deepcopy(BASE)
+    for group, values in changes.items():
+        content.setdefault(group, {}).update(values)
+    config = resolve_content(content)
+    folder = run_dir / "data_schema"
+    schema = learn_schema(config.data, num_embeddings=None, pooling_factors=None, seed=config.seed, folder=folder)
+    tables = {f"{EMBEDDINGS_PATH}.{table.name}": table for table in tables_of(config.model, schema.features)}
+    planned = make_plan(
+        tables,
+        sharding=config.sharding,
+        hardware=config.hardware,
+        world_size=world_size,
+        optimizer=config.optim.sparse,
+        ops_backend=config.ops.backend,
+        device=Device.CPU,
+    )
+    write_plan(run_dir / "plan.json", planned.plan, planned.fingerprint)
+    return config
+
+
+def train(config: RunConfig, run_dir: Path) -> dict[str, Any] | None:
+    return run_training(config, run_dir=run_dir)
+
+
+@pytest.mark.parametrize("model", ["dlrm", "dlrm_dcnv2"])
+def test_a_run_leaves_logs_and_summary(worker_pool: WorkerPool, tmp_path: Path, model: str) -> None:
+    config = prepare(tmp_path, 2, model={"name": model})
+    first, second = worker_pool.run(2, train, config, tmp_path, timeout_s=120)
+    assert second is None
+    assert json.loads((tmp_path / "summary.json").read_text()) == first
+    assert (first["status"], first["world_size"], first["steps"], first["samples"]) == ("done", 2, 16, 4_000)
+    assert first["samples_per_s"] > 0
+    assert first["val"]["samples"] == 1_000
+    assert 0.5 < first["data"]["attainable_auc"] < 1
+    assert first["executed_on"] == "2 CPU processes (gloo)"
+    header, *lines = (tmp_path / "logs" / "metrics.csv").read_text().splitlines()
+    assert {"train/loss", "train/samples_per_s", "lr/dense", "lr/sparse", "val/auc"} <= set(header.split(","))
+    assert len(lines) == 4 + 2
+    assert list((tmp_path / "tensorboard").glob("events*"))
+
+
+def test_results_do_not_depend_on_the_world_size(worker_pool: WorkerPool, tmp_path: Path) -> None:
+    losses = []
+    for world_size, sharding in ((1, "table_wise"), (2, "row_wise"), (3, "column_wise")):
+        run_dir = tmp_path / str(world_size)
+        run_dir.mkdir()
+        config = prepare(run_dir, world_size, sharding={"type": sharding}, trainer={"max_steps": 11})
+        summary = worker_pool.run(world_size, train, config, run_dir, timeout_s=120)[0]
+        assert summary["steps"] == 11
+        losses.append((summary["train_loss"], summary["val"]["log_loss"], summary["val"]["auc"]))
+    assert losses[1] == pytest.approx(losses[0], abs=1e-5)
+    assert losses[2] == pytest.approx(losses[0], abs=1e-5)
+
+
+def test_without_validation_data_there_is_no_val(worker_pool: WorkerPool, tmp_path: Path) -> None:
+    config = prepare(tmp_path, 1, data={"val_samples": 0}, trainer={"max_steps": 3, "progress_bar": False})
+    summary = worker_pool.run(1, train, config, tmp_path, timeout_s=120)[0]
+    assert summary["val"] is None
+    assert summary["data"] == {"out_of_range": {}}
+    assert summary["train_loss"] > 0
+
+
+def test_a_bad_label_on_one_rank_ends_the_run_with_our_error(worker_pool: WorkerPool, tmp_path: Path) -> None:
+    path = tmp_path / "clicks.csv"
+    lines = [f"{number % 2},{number}.5,{number % 7}" for number in range(40)]
+    lines[15] = "2,1.5,3"  # the second batch, the second rank
+    path.write_text("\n".join(["label,price,item", *lines]) + "\n")
+    data = {"name": "csv", "path": str(path), "label": "label", "dense": ["price"], "categorical": ["item"]}
+    data |= {"global_batch_size": 8, "shuffle": False, "num_samples": None, "val_samples": None}
+    config = prepare(tmp_path, 2, data=data)
+    with pytest.raises(DataError, match=r"label 2\.0 of sample 7 is outside \[0, 1\]"):
+        worker_pool.run(2, train, config, tmp_path, timeout_s=60)
+
+
+def test_a_missing_schema_is_an_error_of_ours(worker_pool: WorkerPool, tmp_path: Path) -> None:
+    config = prepare(tmp_path, 2)
+    (tmp_path / "data_schema" / "schema.json").unlink()
+    with pytest.raises(DataError, match="data_schema"):
+        worker_pool.run(2, train, config, tmp_path)

@@ -1,0 +1,58 @@
+import pytest
+import torch
+from torch import nn
+
+from neo.errors import ConfigError, UnsupportedError
+from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
+from neo.strategy.collections import find_collections, sparse_groups, tables_by_key
+from neo.strategy.neo_strategy import NeoStrategy
+from neo.tables.spec import TableSpec
+
+
+class TwoTowers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.user = EmbeddingBagCollection([TableSpec("id", 4, 4, ("id",))])
+        self.item = nn.ModuleDict({"tower": EmbeddingBagCollection([TableSpec("id", 5, 4, ("id",))])})
+
+
+def test_tables_of_one_name_in_two_modules_have_two_keys() -> None:
+    tables = tables_by_key(find_collections(TwoTowers()))
+    assert [(key, table.num_embeddings) for key, table in tables.items()] == [("user.id", 4), ("item.tower.id", 5)]
+
+
+def test_a_module_without_collections_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="Linear holds no EmbeddingBagCollection"):
+        find_collections(nn.Linear(1, 1))
+
+
+def test_groups_are_found_by_collection() -> None:
+    module = TwoTowers()
+    first, second = module.user.sparse_parameter_group(), module.item["tower"].sparse_parameter_group()  # type: ignore[operator]
+    optimizer = torch.optim.SGD([second | {"lr": 2.0}, first | {"lr": 1.0}])
+    groups = sparse_groups(find_collections(module), [optimizer])
+    assert {path: group["lr"] for path, group in groups.items()} == {"user": 1.0, "item.tower": 2.0}
+
+
+def test_a_missing_group_is_told_with_the_line_to_write() -> None:
+    module = TwoTowers()
+    optimizer = torch.optim.Adam([{"params": [nn.Parameter(torch.ones(1))]}, module.user.sparse_parameter_group()])
+    with pytest.raises(UnsupportedError) as error:
+        sparse_groups(find_collections(module), [optimizer])
+    assert "gives the collection 'item.tower' no parameter group" in str(error.value)
+    assert "torch.optim.Adam([" in str(error.value)
+    assert "self.item.tower.sparse_parameter_group()]" in str(error.value)
+
+
+def test_a_group_mixed_with_dense_parameters_is_no_group_of_its_own() -> None:
+    module = EmbeddingBagCollection([TableSpec("id", 4, 4, ("id",))])
+    mixed = [nn.Parameter(torch.ones(1)), *module.sparse_parameter_group()["params"]]
+    with pytest.raises(UnsupportedError, match="no parameter group"):
+        sparse_groups({"embeddings": module}, [torch.optim.SGD(mixed, lr=0.1)])
+
+
+def test_unknown_names_are_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError) as error:
+        NeoStrategy(sharding="rowise", uneven="padd")
+    assert "sharding: 'rowise' is not a sharding type; did you mean 'row_wise'?" in str(error.value)
+    assert "uneven: 'padd' is not a policy for uneven loaders; did you mean 'pad'?" in str(error.value)

@@ -1,0 +1,166 @@
+"""Step times, progress and summary, without a trainer's loop."""
+
+import io
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+from rich.console import Console
+
+from neo.data.synthetic import Attainable
+from neo.metrics.binary import BinaryReport
+from neo.strategy.callbacks import StepMeter, Throughput
+from neo.strategy.lightning_module import RecommendationModule
+from neo.strategy.progress_bar import ProgressBar, total_steps
+from neo.strategy.summary import RunOutcome, print_summary, write_summary
+
+OUTCOME = RunOutcome(
+    world_size=2,
+    steps=10,
+    samples=20_480,
+    throughput=Throughput(125_000.0, 0.016, 0.015, 0.02),
+    train_loss=0.51,
+    val=BinaryReport(0.8371, 1e-5, 0.45, 0.7258, 0.787, 1.01, 100_000),
+    attainable=Attainable(0.8436, 0.7131),
+    planned_for="2 ZionEX accelerators",
+    executed_on="2 CPU processes (gloo)",
+    plan_fingerprint="p",
+    config_fingerprint="c",
+    fallbacks=("table a: reference instead of fbgemm",),
+    out_of_range={"a": 0, "b": 3},
+    column_wise_semantics="per_shard",
+)
+
+
+def fake_trainer(step: int, **options: Any) -> Any:
+    known = {"max_epochs": 2, "max_steps": -1, "num_training_batches": 10, "is_global_zero": True, "global_step": step}
+    return SimpleNamespace(**(known | options))
+
+
+def fake_module(monkeypatch: pytest.MonkeyPatch, samples: int = 64) -> Any:
+    monkeypatch.setattr(RecommendationModule, "last_global_samples", samples)
+    module = object.__new__(RecommendationModule)
+    torch.nn.Module.__init__(module)
+    module.last_loss_sum, module.last_samples = torch.tensor(16.0), 32
+    return module
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    return now
+
+
+def run_steps(meter: StepMeter, module: Any, clock: list[float], times_s: list[float]) -> None:
+    meter.on_train_epoch_start(fake_trainer(0), module)
+    for step, step_s in enumerate(times_s, start=1):
+        clock[0] += step_s
+        meter.on_train_batch_end(fake_trainer(step), module, None, None, 0)
+
+
+def test_throughput_is_the_median_after_the_warm_up(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+    meter = StepMeter(warmup_steps=2)
+    run_steps(meter, fake_module(monkeypatch), clock, [9.0, 9.0, 1.0, 2.0, 4.0])
+    assert meter.throughput() == Throughput(32.0, 2.0, 1.0, 4.0)
+    assert meter.samples == 5 * 64
+    assert meter.recent_samples_per_s() == pytest.approx(3 * 64 / 7)
+
+
+def test_no_step_after_the_warm_up_is_no_number() -> None:
+    assert StepMeter(warmup_steps=5).throughput() == Throughput(None, None, None, None)
+    assert StepMeter(warmup_steps=5).recent_samples_per_s() is None
+
+
+@pytest.mark.parametrize(
+    ("options", "total"),
+    [
+        ({}, 20),
+        ({"max_steps": 7}, 7),
+        ({"max_epochs": -1, "max_steps": 7}, 7),
+        ({"num_training_batches": float("inf"), "max_steps": 7}, 7),
+        ({"num_training_batches": float("inf")}, float("inf")),
+    ],
+)
+def test_total_steps(options: dict[str, Any], total: float) -> None:
+    assert total_steps(fake_trainer(0, **options)) == total
+
+
+def test_without_a_terminal_there_are_few_lines(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+    output = io.StringIO()
+    meter = StepMeter(warmup_steps=0)
+    bar = ProgressBar(meter, console=Console(file=output, width=100))
+    module = fake_module(monkeypatch)
+    run_steps(meter, module, clock, [0.5] * 19)
+    bar.on_train_start(fake_trainer(0), module)
+    for step in range(1, 21):
+        bar.on_train_batch_end(fake_trainer(step), module, None, None, 0)
+    assert output.getvalue() == "step 20/20  loss 0.5000  128 samples/s  0:00:00 left\n"
+
+
+def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+    output = io.StringIO()
+    meter = StepMeter(warmup_steps=0)
+    bar = ProgressBar(meter, console=Console(file=output, width=100, force_terminal=True))
+    module = fake_module(monkeypatch)
+    bar.on_train_start(fake_trainer(0), module)
+    bar.on_validation_start(fake_trainer(20), module)
+    bar.on_train_batch_end(fake_trainer(20), module, None, None, 0)
+    bar.on_train_end(fake_trainer(20), module)
+    bar.on_exception(fake_trainer(20), module, ValueError())
+    assert "20/20" in output.getvalue()
+    assert "validating" in output.getvalue()
+
+
+def test_a_validation_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.StringIO()
+    module = fake_module(monkeypatch)
+    module.report = OUTCOME.val
+    ProgressBar(StepMeter(warmup_steps=0), console=Console(file=output, width=100)).on_validation_end(
+        fake_trainer(20), module
+    )
+    assert output.getvalue() == "validated after step 20  AUC 0.8371  normalized entropy 0.7258  log loss 0.4500\n"
+
+
+def test_other_ranks_show_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.StringIO()
+    bar = ProgressBar(StepMeter(warmup_steps=0), console=Console(file=output))
+    bar.on_train_batch_end(fake_trainer(20, is_global_zero=False), fake_module(monkeypatch), None, None, 0)
+    assert output.getvalue() == ""
+
+
+def test_the_summary_holds_the_contract(tmp_path: Path) -> None:
+    summary = OUTCOME.to_dict({"torch": "2.13"})
+    write_summary(tmp_path / "summary.json", summary)
+    written = json.loads((tmp_path / "summary.json").read_text())
+    assert written == summary
+    assert written["step_time_s"] == {"median": 0.016, "p10": 0.015, "p90": 0.02}
+    assert written["val"]["auc"] == 0.8371
+    assert written["data"] == {"out_of_range": {"b": 3}, "attainable_auc": 0.8436, "attainable_ne": 0.7131}
+    expected = "status world_size steps samples samples_per_s train_loss planned_for executed_on fallbacks versions"
+    assert set(expected.split()) < set(written)
+    assert replace(OUTCOME, val=None, attainable=None).to_dict({})["val"] is None
+
+
+def printed(outcome: RunOutcome) -> str:
+    output = io.StringIO()
+    print_summary(outcome, Console(file=output, width=100))
+    return output.getvalue()
+
+
+def test_the_printed_summary_shows_what_was_attainable() -> None:
+    lines = printed(OUTCOME).splitlines()
+    assert lines[0].split() == ["reached", "attainable"]
+    assert lines[1].split() == ["AUC", "0.8371", "0.8436"]
+    assert "table b: 3 ids out of range were repaired" in lines
+    assert "column shards keep their own row-wise optimizer state (column_wise_semantics: per_shard)" in lines
+
+
+def test_one_class_is_said_instead_of_an_auc() -> None:
+    val = replace(cast(BinaryReport, OUTCOME.val), auc=None)
+    assert "no AUC: all validation samples are of one class" in printed(replace(OUTCOME, val=val, attainable=None))
