@@ -67,7 +67,7 @@ def _train_here(config: DictConfig, run_dir: Path) -> int:
         complete_summary(run_dir, Status.DONE)
         return 0
     status = Status.INTERRUPTED if outcome.interrupted_by else Status.FAILED
-    complete_summary(run_dir, status, error=outcome.message)
+    complete_summary(run_dir, status, error=outcome.message.rpartition("\n\n")[2])
     sys.stdout.flush()
     print(outcome.message, file=sys.stderr)
     return 1

@@ -98,9 +98,9 @@ def unknown_key(key: str, known: Mapping[str, Any], *, given: Any) -> Finding:
     near = [f"{parent}.{other}".lstrip(".") for other in difflib.get_close_matches(name, siblings, n=1, cutoff=0.6)]
     near = near or same_name[:3] or difflib.get_close_matches(key, known, n=1, cutoff=0.75)
     fix = "did you mean " + " or ".join(f"'{other}'" for other in near) + "?" if near else ""
-    if siblings:
-        where = f"Keys of {parent}" if parent else "Groups and keys"
-        fix = f"{fix} {where}: {', '.join(sorted(siblings))}".strip()
+    allowed = siblings or [other for other in known if "." not in other]
+    where = f"Keys of {parent}" if siblings and parent else "Groups and keys"
+    fix = f"{fix} {where}: {', '.join(sorted(allowed))}".strip()
     return Finding(key, f"no such key (given {_shown(given)})", fix)
 
 
