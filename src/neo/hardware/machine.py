@@ -83,6 +83,7 @@ class HardwareSpec:
         scale_out: Way to the accelerators of other nodes.
         shared_host_bytes: If the "accelerators" are processes on the CPUs of one host: the memory they share
             (``accelerator.hbm`` is then the share of one). None for real accelerators.
+        is_one_node: Whether all ranks are on one node, however many they are.
     """
 
     name: str
@@ -95,6 +96,7 @@ class HardwareSpec:
     scale_up: Link = Link()
     scale_out: Link = Link()
     shared_host_bytes: int | None = None
+    is_one_node: bool = False
 
     @property
     def local_world_size(self) -> int:
@@ -117,26 +119,25 @@ class HardwareSpec:
 
         Nodes are filled one after the other; where ``world_size`` is no multiple of a node, the last node is partly
         used. Of a node that is smaller than the real one, DDR and SSD are taken in proportion, so that what one
-        accelerator can count on does not change with the number in use. Processes on a CPU host stay on that host
-        and share its memory evenly.
+        accelerator can count on does not change with the number in use. Processes on the CPUs of one host share its
+        memory evenly.
 
         Raises:
             ValueError: ``world_size`` is below 1.
         """
         if world_size < 1:
             raise ValueError(f"world_size {world_size} is below the limit 1")
+        per_node = world_size if self.is_one_node else min(self.accelerators_per_node, world_size)
+        accelerator = self.accelerator
         if self.shared_host_bytes is not None:
-            share = self.shared_host_bytes // world_size
-            accelerator = replace(self.accelerator, hbm=replace(self.accelerator.hbm, capacity_bytes=share))
-            return replace(
-                self, num_nodes=1, accelerators_per_node=world_size, world_size=world_size, accelerator=accelerator
-            )
-        per_node = min(self.accelerators_per_node, world_size)
+            hbm = replace(accelerator.hbm, capacity_bytes=self.shared_host_bytes // world_size)
+            accelerator = replace(accelerator, hbm=hbm)
         return replace(
             self,
             num_nodes=-(-world_size // per_node),
             accelerators_per_node=per_node,
             world_size=world_size,
+            accelerator=accelerator,
             ddr=_share(self.ddr, per_node, self.accelerators_per_node),
             ssd=_share(self.ssd, per_node, self.accelerators_per_node),
         )

@@ -205,6 +205,8 @@ class HardwareConfig:
             scale_up=self.scale_up.to_link(),
             scale_out=self.scale_out.to_link(),
             shared_host_bytes=shared_host_bytes,
+            # A number of accelerators per node that is asked for is kept: so nodes are emulated on one host.
+            is_one_node=shared_host_bytes is not None and self.accelerators_per_node is None,
         )
 
 

@@ -75,12 +75,12 @@ def _check_table_wise(shards: Sequence[Shard], table: TableSpec, world_size: int
 
 
 def _check_row_wise(shards: Sequence[Shard], table: TableSpec, world_size: int) -> list[Finding]:
-    findings = _not_full(shards, table, ("columns",)) + _twice_on_a_rank(shards)
+    findings = _not_full(shards, table, ("columns",))
     return findings + _tiling(shards, table.num_embeddings, "rows", lambda s: (s.row_begin, s.row_end))
 
 
 def _check_column_wise(shards: Sequence[Shard], table: TableSpec, world_size: int) -> list[Finding]:
-    findings = _not_full(shards, table, ("rows",)) + _twice_on_a_rank(shards)
+    findings = _not_full(shards, table, ("rows",))
     for index, shard in enumerate(shards):
         if shard.num_columns == 0:
             findings.append(Finding(f"shards[{index}].columns", "a column shard without columns", "leave it out"))

@@ -1,7 +1,7 @@
 """The plan as text for people: one row per table, then the bytes of each rank."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from io import StringIO
 
 from rich import box
@@ -9,11 +9,10 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.memory import MemoryBytes, rank_bytes, table_bytes
-from neo.plan.sharding_plan import ShardingPlan, ShardingType, TablePlan, Tier
+from neo.plan.plan_view import PlanView
+from neo.plan.sharding_plan import ShardingType, TablePlan, Tier
 from neo.plan.table_names import bare_name
-from neo.tables.spec import TableSpec
 from neo.units import format_bytes
 
 _WIDTH = 98
@@ -22,36 +21,16 @@ _MOST_RANKS = 16
 _MOST_NOTES = 12
 
 
-@dataclass(frozen=True)
-class PlanView:
-    """What the report shows.
-
-    Attributes:
-        plan: The plan.
-        tables: The tables, by plan key.
-        optimizer: The sparse optimizer: it decides the bytes of state.
-        capacity_bytes: HBM of one rank; None leaves the column out.
-        per_shard: Keys of tables whose column shards keep their own row-wise state.
-        fallbacks: Kernels that were replaced, and why.
-    """
-
-    plan: ShardingPlan
-    tables: Mapping[str, TableSpec]
-    optimizer: SparseOptimizerSpec
-    capacity_bytes: int | None = None
-    per_shard: tuple[str, ...] = ()
-    fallbacks: tuple[str, ...] = ()
-
-
 def plan_report(view: PlanView, *, width: int = _WIDTH) -> str:
     """Return the report as plain text, at most ``width`` columns wide."""
-    parts: list[RenderableType] = [_tables(view), "", _ranks(view)]
-    parts += [Text(f"Note: {note}") for note in _notes(view)]
-    console = Console(file=StringIO(), width=width, color_system=None, force_terminal=False, highlight=False)
+    parts: list[RenderableType] = [_tables(view), _ranks(view), *(Text(f"Note: {note}") for note in _notes(view))]
+    console = Console(file=StringIO(), width=width, color_system=None, markup=False, emoji=False, highlight=False)
     with console.capture() as capture:
         for part in parts:
             console.print(part)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    kept = [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]
+    return "\n".join(kept).rstrip() + "\n"
 
 
 def rank_list(ranks: Sequence[int], world_size: int) -> str:
@@ -76,7 +55,7 @@ def _tables(view: PlanView) -> Table:
     if len(keys) > _MOST_TABLES:
         shown = set(sorted(keys, key=lambda key: (-sizes[key], key))[:_MOST_TABLES])
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    grid.add_column("table", overflow="ellipsis", no_wrap=True, ratio=None, max_width=30)
+    grid.add_column("table", overflow="ellipsis", no_wrap=True, max_width=30)
     grid.add_column("rows x dim", justify="right", no_wrap=True)
     grid.add_column("sharding", no_wrap=True)
     grid.add_column("kernel", no_wrap=True)
@@ -96,8 +75,8 @@ def _tables(view: PlanView) -> Table:
 
 def _names(keys: Sequence[str]) -> dict[str, str]:
     """Return the bare name of each key, or the key itself where bare names repeat."""
-    bare = [bare_name(key) for key in keys]
-    return {key: name if bare.count(name) == 1 else key for key, name in zip(keys, bare, strict=True)}
+    counts = Counter(bare_name(key) for key in keys)
+    return {key: bare_name(key) if counts[bare_name(key)] == 1 else key for key in keys}
 
 
 def _table_row(view: PlanView, key: str, name: str, size: int) -> tuple[str, ...]:

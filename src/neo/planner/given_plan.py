@@ -1,0 +1,70 @@
+"""``sharding=file``: a plan that somebody else made, read, checked, and given the kernels of this run."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from neo.errors import ConfigError, Finding
+from neo.ops.spec import Device
+from neo.optim.spec import SparseOptimizerSpec
+from neo.plan.check import check_plan
+from neo.plan.plan_reader import read_plan
+from neo.plan.sharding_plan import ShardingPlan, TablePlan, Tier
+from neo.planner.kernels import KernelRequest, decide_kernels, replaced_kernels
+from neo.tables.spec import TableSpec
+
+
+def given_plan(
+    path: Path,
+    tables: Mapping[str, TableSpec],
+    *,
+    world_size: int,
+    local_world_size: int,
+    optimizer: SparseOptimizerSpec,
+    ops_backend: str,
+    device: Device,
+) -> tuple[ShardingPlan, tuple[str, ...]]:
+    """Read the plan at ``path`` for these tables on this world.
+
+    Returns:
+        The plan with every kernel decided, in alphabetical order of its keys, and the kernels that were replaced.
+
+    Raises:
+        ConfigError: It cannot be read, was made for another world or other tables, does not tile a table exactly, or
+            uses what cannot be executed.
+    """
+    plan = read_plan(path, tables)
+    findings = check_plan(plan, tables, world_size, local_world_size)
+    findings += [finding for key, placed in plan.tables.items() for finding in _not_executable(key, placed)]
+    if findings:
+        raise ConfigError(_in_file(path, findings))
+    planned = {key: _request(tables[key], plan.tables[key]) for key in sorted(plan.tables)}
+    try:
+        requests, told = replaced_kernels(planned, ops_backend=ops_backend, device=device, optimizer=optimizer)
+    except ConfigError as error:
+        raise ConfigError(_in_file(path, error.findings)) from error
+    choices, refused = decide_kernels(requests, device=device, optimizer=optimizer)
+    if refused:
+        raise ConfigError(refused)
+    placed = {key: replace(plan.tables[key], kernel=choices.kernels[key]) for key in planned}
+    return ShardingPlan(world_size, local_world_size, placed), told + choices.fallbacks
+
+
+def _request(table: TableSpec, placed: TablePlan) -> KernelRequest:
+    widths = tuple(sorted({shard.num_columns for shard in placed.shards}))
+    return KernelRequest(table, widths, placed.kernel)
+
+
+def _not_executable(key: str, placed: TablePlan) -> list[Finding]:
+    findings = []
+    if placed.tier is not Tier.HBM:
+        problem = f"'{placed.tier}' is not executed yet: tables are held in hbm only"
+        findings.append(Finding(f"tables.{key}.tier", problem, "write hbm, and plan again if it does not fit"))
+    if placed.cache_bytes > 0:
+        problem = f"{placed.cache_bytes}: caches are not executed yet"
+        findings.append(Finding(f"tables.{key}.cache_bytes", problem, "write 0"))
+    return findings
+
+
+def _in_file(path: Path, findings: list[Finding] | tuple[Finding, ...]) -> list[Finding]:
+    return [Finding(f"{path}: {f.key}", f.problem, f.fix) for f in findings]
