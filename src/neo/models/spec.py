@@ -166,7 +166,8 @@ class ModelConfig:
 def tables_of(model: ModelSpec, features: Sequence[FeatureSpec]) -> tuple[TableSpec, ...]:
     """Return one table per feature, named like it, in the order of the features.
 
-    ``model.num_embeddings`` and ``model.pooling_factors`` take the place of what the data says.
+    Sizes are the features': the learning pass has been given ``model.num_embeddings`` and knows which rows an
+    encoding adds to them.
 
     Raises:
         ConfigError: Such a list has another length than there are features.
@@ -184,19 +185,17 @@ def tables_of(model: ModelSpec, features: Sequence[FeatureSpec]) -> tuple[TableS
         findings.append(Finding("data.categorical", "the data has no sparse feature, so there is no table to train"))
     if findings:
         raise ConfigError(findings)
-    rows = model.num_embeddings or tuple(feature.num_embeddings for feature in features)
-    factors = model.pooling_factors or tuple(feature.pooling_factor for feature in features)
     return tuple(
         TableSpec(
             name=feature.name,
-            num_embeddings=num_embeddings,
+            num_embeddings=feature.num_embeddings,
             embedding_dim=model.embedding_dim,
             feature_names=(feature.name,),
             pooling=model.pooling,
             weighted=feature.weighted,
-            pooling_factor=pooling_factor,
+            pooling_factor=feature.pooling_factor,
         )
-        for feature, num_embeddings, pooling_factor in zip(features, rows, factors, strict=True)
+        for feature in features
     )
 
 

@@ -1,1 +1,1 @@
-"""Training with Lightning: the strategy that shards embedding tables, our LightningModule, callbacks and the run."""
+"""The only package that imports lightning: strategy, module, callbacks; ``spec`` is torch-free."""

@@ -1,6 +1,6 @@
 """Dealing the samples of a user's DataLoader over the ranks: none twice, none left out, equal numbers of batches."""
 
-from collections.abc import Iterator, Sized
+from collections.abc import Iterable, Iterator, Sized
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Sampler, SequentialSampler
@@ -20,11 +20,16 @@ def deal_over_ranks(loader: DataLoader[object], *, rank: int, world_size: int, s
     if isinstance(batches.sampler, (DistributedSampler, RankSampler)):
         return
     batches.sampler = RankSampler(
-        batches.sampler, rank=rank, world_size=world_size, batch_size=batches.batch_size, seed=seed
+        batches.sampler,
+        rank=rank,
+        world_size=world_size,
+        batch_size=batches.batch_size,
+        drop_last=batches.drop_last,
+        seed=seed,
     )
 
 
-class RankSampler(Sampler[object]):
+class RankSampler(Sampler[int]):
     """One rank's share of the samples of another sampler.
 
     Runs of ``world_size * batch_size`` samples are cut into one batch per rank, so that every rank has the same
@@ -36,13 +41,24 @@ class RankSampler(Sampler[object]):
         rank: This rank.
         world_size: All ranks.
         batch_size: Samples of one rank's batch.
+        drop_last: Whether the last, shorter run is left out.
         seed: Decides the permutations, with the epoch.
     """
 
-    def __init__(self, order: Sampler[object], *, rank: int, world_size: int, batch_size: int, seed: int) -> None:
+    def __init__(
+        self,
+        order: Iterable[int],
+        *,
+        rank: int,
+        world_size: int,
+        batch_size: int,
+        drop_last: bool = False,
+        seed: int = 0,
+    ) -> None:
         self._order = order
         self._rank, self._world_size = rank, world_size
-        self._batch_size = batch_size
+        self._run = world_size * batch_size
+        self._drop_last = drop_last
         self._seed = seed
         self._epoch = 0
 
@@ -53,7 +69,7 @@ class RankSampler(Sampler[object]):
         if callable(set_epoch):
             set_epoch(epoch)
 
-    def __iter__(self) -> Iterator[object]:
+    def __iter__(self) -> Iterator[int]:
         order = self._whole_order()
         for begin, end in self._shares(len(order)):
             yield from order[begin:end]
@@ -62,7 +78,7 @@ class RankSampler(Sampler[object]):
         assert isinstance(self._order, Sized)
         return sum(end - begin for begin, end in self._shares(len(self._order)))
 
-    def _whole_order(self) -> list[object]:
+    def _whole_order(self) -> list[int]:
         if isinstance(self._order, RandomSampler):
             generator = torch.Generator().manual_seed(self._seed + self._epoch)
             return list(torch.randperm(len(self._order), generator=generator).tolist())
@@ -71,7 +87,7 @@ class RankSampler(Sampler[object]):
         return list(self._order)
 
     def _shares(self, total: int) -> Iterator[tuple[int, int]]:
-        run = self._world_size * self._batch_size
-        for start in range(0, total, run):
-            begin, end = split_evenly(min(run, total - start), self._rank, self._world_size)
+        used = total - total % self._run if self._drop_last else total
+        for start in range(0, used, self._run):
+            begin, end = split_evenly(min(self._run, used - start), self._rank, self._world_size)
             yield start + begin, start + end

@@ -42,7 +42,9 @@ def _clipping(trainer: pl.Trainer) -> list[Finding]:
     if not trainer.gradient_clip_val:
         return []
     why = "the tables are updated during the backward, before a norm over all gradients is known"
-    return [Finding("gradient_clip_val", f"{trainer.gradient_clip_val} is refused: {why}", "use gradient_clip_val=None")]
+    return [
+        Finding("gradient_clip_val", f"{trainer.gradient_clip_val} is refused: {why}", "use gradient_clip_val=None")
+    ]
 
 
 def _precision(trainer: pl.Trainer) -> list[Finding]:

@@ -84,11 +84,6 @@ def test_tables_come_from_the_features() -> None:
     ]
 
 
-def test_the_model_overrides_sizes_of_the_data() -> None:
-    spec = ModelConfig(num_embeddings=[7, 8], pooling_factors=[2.0, 3.0]).to_spec()
-    assert [(t.num_embeddings, t.pooling_factor) for t in tables_of(spec, FEATURES)] == [(7, 2.0), (8, 3.0)]
-
-
 def test_lists_of_another_length_than_the_features_are_refused() -> None:
     spec = ModelSpec("dlrm", 4, (), (), num_embeddings=(7,), pooling_factors=(1.0, 2.0, 3.0))
     with pytest.raises(ConfigError) as error:

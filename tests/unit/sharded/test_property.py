@@ -49,12 +49,14 @@ class Problem:
             placements[table.name] = _placement(rng, table, kernel, self.world_size)
         smallest = {f: min([t.num_embeddings for t in tables if f in t.feature_names], default=1) for f in features}
         width = sum(t.embedding_dim * len(t.feature_names) for t in tables)
+        has_mean = any(t.pooling is Pooling.MEAN for t in tables)
         is_adam = self.optimizer_name == "adam"
         optimizer = SparseOptimizerSpec(
             self.optimizer_name,
             lr=0.125,
-            # Adam divides by the root of its second moment: eps keeps it from dividing rounding noise by itself.
-            eps=2.0**-6 if is_adam else float(rng.choice([0.0, 2.0**-6])),
+            # Where sums are not exact (means, Adam's moments) eps keeps gradients that cancel from being divided
+            # by their own rounding noise; everywhere else eps = 0 is exact too.
+            eps=2.0**-6 if is_adam or has_mean else float(rng.choice([0.0, 2.0**-6])),
             initial_accumulator=0.0 if is_adam else float(rng.choice([0.0, 0.25])),
         )
         steps = [_step(rng, features, smallest, width, self.world_size, any(weighted)) for _ in range(3)]

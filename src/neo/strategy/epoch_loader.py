@@ -1,0 +1,40 @@
+"""Our loader as Lightning wants it: an epoch is what Lightning says, however often it asks for an iterator."""
+
+from collections.abc import Iterator
+
+from neo.data.batch import Batch
+from neo.data.loader import GlobalBatchLoader
+
+
+class EpochLoader:
+    """Hands out this rank's batches of one epoch; nothing is read before the first is asked for.
+
+    Args:
+        loader: Aligned over the ranks by construction.
+    """
+
+    def __init__(self, loader: GlobalBatchLoader) -> None:
+        self._loader = loader
+        self._epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration, counted from 0."""
+        self._epoch = epoch
+
+    @property
+    def sampler(self) -> "EpochLoader":
+        """Where Lightning sets the epoch."""
+        return self
+
+    @property
+    def batch_sampler(self) -> None:
+        """Lightning asks for it wherever there is a sampler; batches are made before they come here."""
+        return None
+
+    def __len__(self) -> int:
+        """Return the number of global batches. Raises TypeError if it is not known."""
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Batch]:
+        self._loader.set_epoch(self._epoch)
+        yield from self._loader

@@ -1,0 +1,221 @@
+"""The Lightning strategy: embedding tables sharded by a plan, the dense part replicated under DDP."""
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+import torch.distributed as dist
+from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.utilities.types import STEP_OUTPUT
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+from typing_extensions import override
+
+from neo.comms.collectives import Collectives, TorchCollectives
+from neo.comms.spec import CommsSpec
+from neo.data.spec import Uneven
+from neo.errors import ConfigError, UnsupportedError, unknown_name
+from neo.hardware.spec import HardwareConfig
+from neo.ops.spec import AUTO, Device
+from neo.plan.check import check_plan
+from neo.plan.fingerprint import plan_fingerprint
+from neo.plan.sharding_plan import ShardingPlan, TablePlan
+from neo.planner.planner import make_plan
+from neo.planner.spec import ShardingMode, ShardingSpec
+from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
+from neo.strategy.agreement import require_agreement
+from neo.strategy.collections import find_collections, plan_keys, sparse_groups, tables_by_key
+from neo.strategy.epoch_loader import EpochLoader
+from neo.strategy.rank_sampler import deal_over_ranks
+from neo.strategy.trainer_check import check_trainer
+from neo.strategy.user_loader import InStepLoader
+from neo.tables.spec import TableSpec
+
+
+class NeoStrategy(DDPStrategy):
+    """Train a LightningModule that contains ``EmbeddingBagCollection`` modules.
+
+    Their tables are laid over the ranks as the plan says and are updated inside the backward; everything else is
+    replicated under DDP. The loss of ``training_step`` must be a mean over the local samples: it is weighted so that
+    the average over ranks is the mean over the global batch, whatever each rank's share.
+
+    Args:
+        plan: Where each table goes, by ``path.of.collection.table``; made by the planner if None.
+        sharding: What the planner is to do without a plan: ``auto``, or one sharding type for every table.
+        backend: The ops backend of a plan made here: ``auto``, ``fbgemm``, ``reference``, ...
+        comms: Codecs of the pooled exchange.
+        seed: Decides the initial weights of the tables, and the order of a user's shuffled DataLoader.
+        uneven: What happens when the ranks' loaders have unequal numbers of batches: ``error``, ``stop`` or ``pad``.
+        fingerprints: More values that must be equal on all ranks, by name.
+        ddp_kwargs: Passed on to Lightning's DDPStrategy and DistributedDataParallel.
+
+    Raises:
+        ConfigError: ``sharding`` or ``uneven`` is no such name.
+    """
+
+    strategy_name = "neo"
+
+    def __init__(
+        self,
+        *,
+        plan: ShardingPlan | None = None,
+        sharding: str = ShardingMode.AUTO.value,
+        backend: str = AUTO,
+        comms: CommsSpec | None = None,
+        seed: int = 0,
+        uneven: str = Uneven.ERROR.value,
+        fingerprints: Mapping[str, str] | None = None,
+        **ddp_kwargs: Any,
+    ) -> None:
+        super().__init__(**ddp_kwargs)
+        _check_names(sharding, uneven)
+        self._given_plan = plan
+        self._sharding = ShardingSpec(type=ShardingMode(sharding))
+        self._backend = backend
+        self._comms = comms if comms is not None else CommsSpec()
+        self._seed = seed
+        self._uneven = Uneven(uneven)
+        self._fingerprints = dict(fingerprints or {})
+        self._collections: dict[str, EmbeddingBagCollection] = {}
+        self._groups: dict[str, dict[str, Any]] = {}
+        self._collectives: Collectives | None = None
+        self._deals_samples: bool | None = None
+        self.plan_fingerprint = ""
+
+    @override
+    def setup(self, trainer: pl.Trainer) -> None:
+        """Shard the tables before DDP and the optimizers see the module.
+
+        Raises:
+            UnsupportedError: The Trainer, the module or its optimizer does not fit; says what to write.
+            ConfigError: The plan does not fit the tables or the world.
+            RanksDisagreeError: Ranks hold different plans, tables or fingerprints.
+        """
+        check_trainer(trainer)
+        self._take_over_sampling(trainer)
+        assert self.lightning_module is not None
+        self._collections = find_collections(self.lightning_module)
+        if not all(collection.is_sharded for collection in self._collections.values()):
+            self._shard()
+        super().setup(trainer)
+        if self.optimizers:
+            self._groups = sparse_groups(self._collections, self.optimizers)
+
+    def _shard(self) -> None:
+        self._collectives = TorchCollectives(dist.new_group())
+        tables = tables_by_key(self._collections)
+        plan = self._given_plan if self._given_plan is not None else self._make_plan()
+        self.plan_fingerprint = plan_fingerprint(plan, tables)
+        own = {"plan": self.plan_fingerprint, "tables": _tables_fingerprint(tables)}
+        require_agreement({**self._fingerprints, **own}, self._collectives)
+        findings = check_plan(plan, tables, self._collectives.world_size, plan.local_world_size)
+        if findings:
+            raise ConfigError([finding.under("plan") for finding in findings])
+        for path, collection in self._collections.items():
+            collection.shard(
+                plan=plan,
+                keys=plan_keys(path, collection),
+                collectives=self._collectives,
+                device=self.root_device,
+                seed=self._seed,
+                comms=self._comms,
+            )
+
+    def _make_plan(self) -> ShardingPlan:
+        """Plan the collections of each optimizer together; ranks share nothing here, the fingerprints are compared."""
+        hardware = HardwareConfig(name="local", detect=True).to_spec()
+        placed: dict[str, TablePlan] = {}
+        local_world_size = 1
+        optimizers = {collection.optimizer: None for collection in self._collections.values()}
+        for optimizer in optimizers:
+            chosen = {path: c for path, c in self._collections.items() if c.optimizer == optimizer}
+            result = make_plan(
+                tables_by_key(chosen),
+                sharding=self._sharding,
+                hardware=hardware,
+                world_size=self.world_size,
+                optimizer=optimizer,
+                ops_backend=self._backend,
+                device=Device(self.root_device.type),
+            )
+            placed |= result.plan.tables
+            local_world_size = result.plan.local_world_size
+        return ShardingPlan(self.world_size, local_world_size, placed)
+
+    @override
+    def _setup_model(self, model: torch.nn.Module) -> torch.nn.Module:  # type: ignore[override]
+        """Wrap the module in DDP, unless it has no dense parameter to average."""
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            return model
+        return super()._setup_model(model)
+
+    @override
+    def _register_ddp_hooks(self) -> None:
+        if self.model is not self.lightning_module:
+            super()._register_ddp_hooks()
+
+    @override
+    def training_step(self, *args: Any, **kwargs: Any) -> STEP_OUTPUT:
+        """Hand the scheduled learning rates to the tables, which read them in the forward; then run the step."""
+        for path, collection in self._collections.items():
+            collection.set_learning_rate(float(self._groups[path]["lr"]))
+        return super().training_step(*args, **kwargs)
+
+    @override
+    def backward(self, closure_loss: Tensor, optimizer: Optimizer | None, *args: Any, **kwargs: Any) -> Tensor:
+        """Weight the local mean loss by this rank's share of the global batch, so that DDP's average is exact."""
+        weight = next(iter(self._collections.values())).loss_weight
+        weighted = closure_loss if weight == 1.0 else closure_loss * weight
+        return super().backward(weighted, optimizer, *args, **kwargs)
+
+    def _take_over_sampling(self, trainer: pl.Trainer) -> None:
+        """Lightning's own sampler repeats samples to fill the last batch, and shuffles what was not to be shuffled."""
+        connector = trainer._accelerator_connector
+        if self._deals_samples is None:
+            self._deals_samples = connector.use_distributed_sampler
+        connector.use_distributed_sampler = False
+
+    @override
+    def process_dataloader(self, dataloader: object) -> object:
+        """Deal a user's loader over the ranks and keep the ranks in step; ours is in step by construction."""
+        if isinstance(dataloader, EpochLoader):
+            return dataloader
+        if not isinstance(dataloader, Iterable):
+            raise UnsupportedError(f"a loader must be iterable, which {type(dataloader).__name__} is not")
+        if isinstance(dataloader, DataLoader) and self._deals_samples and self.world_size > 1:
+            deal_over_ranks(dataloader, rank=self.global_rank, world_size=self.world_size, seed=self._seed)
+        return InStepLoader(dataloader, policy=self._uneven, collectives=TorchCollectives())
+
+    @override
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], filepath: str | os.PathLike[str], storage_options: Any = None
+    ) -> None:
+        """Refuse: Lightning's checkpoint would hold the dense part alone, without an error.
+
+        Raises:
+            UnsupportedError: Always.
+        """
+        raise UnsupportedError(
+            f"cannot save {filepath}: Lightning's checkpoint would leave out the sharded embedding tables; "
+            f"use Trainer(enable_checkpointing=False)"
+        )
+
+
+def _check_names(sharding: str, uneven: str) -> None:
+    findings = []
+    modes = [mode.value for mode in ShardingMode if mode is not ShardingMode.FILE]
+    if sharding not in modes:
+        findings.append(unknown_name("sharding", sharding, "sharding type", modes))
+    if uneven not in list(Uneven):
+        findings.append(unknown_name("uneven", uneven, "policy for uneven loaders", list(Uneven)))
+    if findings:
+        raise ConfigError(findings)
+
+
+def _tables_fingerprint(tables: Mapping[str, TableSpec]) -> str:
+    """Hash the tables in declared order, which decides the order of every exchange."""
+    return hashlib.sha256(repr(list(tables.items())).encode()).hexdigest()[:16]

@@ -1,0 +1,206 @@
+"""The worker's side of a run: from a resolved configuration and a run folder to a trained model and its summary."""
+
+import os
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, cast
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from rich.console import Console
+from torch import nn
+
+from neo.comms.collectives import TorchCollectives
+from neo.config.devices import execution_device
+from neo.config.run_config import RunConfig
+from neo.data.loader import attainable, make_loader
+from neo.data.schema import DataSchema
+from neo.data.vocabulary import load_schema
+from neo.models.spec import EMBEDDINGS_PATH, MODELS, tables_of
+from neo.ops.spec import Device
+from neo.plan.plan_reader import read_plan
+from neo.plan.sharding_plan import ShardingPlan
+from neo.planner.semantics import per_shard_tables
+from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
+from neo.strategy.callbacks import StepMeter, TrainLog, global_loss
+from neo.strategy.epoch_loader import EpochLoader
+from neo.strategy.lightning_module import RecommendationModule
+from neo.strategy.neo_strategy import NeoStrategy
+from neo.strategy.progress_bar import ProgressBar
+from neo.strategy.quiet import silence_lightning
+from neo.strategy.spec import executed_on
+from neo.strategy.summary import RunOutcome, print_summary, write_summary
+
+_PACKAGES = ("neo-zionex", "torch", "lightning", "fbgemm-gpu", "fbgemm-gpu-cpu", "hydra-core", "pyarrow", "numpy")
+
+
+@dataclass(frozen=True)
+class _World:
+    """This process among the others, as torchrun's environment says."""
+
+    rank: int
+    size: int
+    local_size: int
+    device: Device
+
+
+@dataclass(frozen=True)
+class _Loaders:
+    train: EpochLoader
+    val: EpochLoader | None
+
+
+def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
+    """Train as one rank of a run, with torchrun's environment variables set.
+
+    Reads ``plan.json`` and ``data_schema/`` in ``run_dir``; rank 0 writes ``summary.json`` and the logs there.
+
+    Returns:
+        The content of ``summary.json`` on rank 0, None on the others.
+
+    Raises:
+        NeoError: Data, plan or configuration are wrong; the message says what to change.
+    """
+    silence_lightning()
+    torch.set_float32_matmul_precision(config.trainer.matmul_precision.value)
+    world = _world(config)
+    schema = load_schema(run_dir / "data_schema")
+    loaders = _loaders(config, schema, world)
+    module = _module(config, schema)
+    plan = _read_plan(run_dir, module)
+    strategy = NeoStrategy(
+        plan=plan,
+        comms=config.comms,
+        seed=config.seed,
+        fingerprints={"config": config.fingerprint(), "data": schema.fingerprint},
+        forward_sync_buffers=False,
+        gradient_as_bucket_view=True,
+    )
+    console = Console(file=sys.stdout, stderr=False)
+    meter = StepMeter(warmup_steps=config.trainer.throughput_warmup_steps)
+    trainer = _trainer(config, run_dir, world, strategy=strategy, meter=meter, console=console)
+    trainer.fit(module, loaders.train, loaders.val)
+    steps = trainer.global_step
+    train_loss = global_loss(module)
+    if loaders.val is not None and module.report_step != steps:
+        trainer.validate(module, loaders.val, verbose=False)
+    embeddings = _embeddings(module)
+    gathered = TorchCollectives().all_gather_object((embeddings.fallbacks, embeddings.out_of_range_counts))
+    if world.rank != 0:
+        return None
+    told = cast(list[tuple[tuple[str, ...], dict[str, int]]], gathered)
+    outcome = RunOutcome(
+        world_size=world.size,
+        steps=steps,
+        samples=meter.samples,
+        throughput=meter.throughput(),
+        train_loss=train_loss,
+        val=module.report,
+        attainable=attainable(config.data, schema, config.seed),
+        planned_for=config.hardware.scaled_to(world.size).label(),
+        executed_on=executed_on(world.device, world.size),
+        plan_fingerprint=strategy.plan_fingerprint,
+        config_fingerprint=config.fingerprint(),
+        fallbacks=tuple(dict.fromkeys(line for lines, _ in told for line in lines)),
+        out_of_range={table: sum(counts[table] for _, counts in told) for table in told[0][1]},
+        column_wise_semantics="per_shard" if per_shard_tables(plan, config.optim.sparse) else None,
+    )
+    summary = outcome.to_dict(_versions())
+    write_summary(run_dir / "summary.json", summary)
+    print_summary(outcome, console)
+    return summary
+
+
+def _world(config: RunConfig) -> _World:
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    return _World(
+        rank=int(os.environ.get("RANK", "0")),
+        size=size,
+        local_size=int(os.environ.get("LOCAL_WORLD_SIZE", str(size))),
+        device=execution_device(config.trainer.accelerator),
+    )
+
+
+def _loaders(config: RunConfig, schema: DataSchema, world: _World) -> _Loaders:
+    found = [
+        make_loader(
+            config.data,
+            schema,
+            split=split,
+            global_batch_size=config.data.training_batch_size,
+            rank=world.rank,
+            world_size=world.size,
+            seed=config.seed,
+            limit_samples=config.data.limit_samples if split == "train" else None,
+        )
+        for split in ("train", "val")
+    ]
+    train, val = (None if loader is None else EpochLoader(loader) for loader in found)
+    assert train is not None
+    return _Loaders(train, val)
+
+
+def _module(config: RunConfig, schema: DataSchema) -> RecommendationModule:
+    embeddings = EmbeddingBagCollection(
+        tables_of(config.model, schema.features),
+        optimizer=config.optim.sparse,
+        out_of_range=config.data.out_of_range.value,
+    )
+    build = cast(Any, MODELS.get(config.model.name)).from_spec
+    model: nn.Module = build(config.model, embeddings=embeddings, num_dense=len(schema.dense_names), seed=config.seed)
+    return RecommendationModule(model, config.optim)
+
+
+def _embeddings(module: RecommendationModule) -> EmbeddingBagCollection:
+    embeddings = module.get_submodule(EMBEDDINGS_PATH)
+    assert isinstance(embeddings, EmbeddingBagCollection)
+    return embeddings
+
+
+def _read_plan(run_dir: Path, module: RecommendationModule) -> ShardingPlan:
+    tables = {f"{EMBEDDINGS_PATH}.{table.name}": table for table in _embeddings(module).tables}
+    return read_plan(run_dir / "plan.json", tables)
+
+
+def _trainer(
+    config: RunConfig, run_dir: Path, world: _World, *, strategy: NeoStrategy, meter: StepMeter, console: Console
+) -> pl.Trainer:
+    spec = config.trainer
+    callbacks: list[Callback] = [meter, TrainLog(meter, every_n_steps=spec.log_every_n_steps)]
+    if spec.progress_bar:
+        callbacks.append(ProgressBar(meter, console=console))
+    loggers: list[Logger] = [
+        CSVLogger(run_dir, name="", version="logs"),
+        TensorBoardLogger(run_dir, name="", version="tensorboard"),
+    ]
+    return pl.Trainer(
+        accelerator="gpu" if world.device is Device.CUDA else "cpu",
+        devices=world.local_size,
+        num_nodes=world.size // world.local_size,
+        strategy=strategy,
+        precision=spec.precision.value,
+        max_steps=-1 if spec.max_steps is None else spec.max_steps,
+        max_epochs=-1 if spec.max_epochs is None else spec.max_epochs,
+        log_every_n_steps=1,  # TrainLog decides; Lightning has nothing to log by itself
+        logger=loggers,
+        callbacks=callbacks,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+        use_distributed_sampler=False,
+        num_sanity_val_steps=0,
+    )
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

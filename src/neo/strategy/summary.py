@@ -1,0 +1,133 @@
+"""What a run reached: as ``summary.json`` and as a small table."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from neo.data.synthetic import Attainable
+from neo.metrics.binary import BinaryReport
+from neo.strategy.callbacks import Throughput
+from neo.units import format_count
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """Everything that rank 0 knows at the end of a run.
+
+    Attributes:
+        world_size: Ranks.
+        steps: Optimizer steps.
+        samples: Training samples over all ranks.
+        throughput: Of the steps after the warm-up.
+        train_loss: Mean loss of the last step's global batch.
+        val: Metrics over the validation samples; None without them.
+        attainable: The best quality that is possible, where it is known.
+        planned_for: The machine that was planned for.
+        executed_on: What it ran on.
+        plan_fingerprint: Of plan and tables.
+        config_fingerprint: Of the configuration.
+        fallbacks: What was replaced, and why.
+        out_of_range: Ids that were clamped or dropped, per table.
+        column_wise_semantics: ``per_shard`` if column shards keep their own row-wise state.
+    """
+
+    world_size: int
+    steps: int
+    samples: int
+    throughput: Throughput
+    train_loss: float | None
+    val: BinaryReport | None
+    attainable: Attainable | None
+    planned_for: str
+    executed_on: str
+    plan_fingerprint: str
+    config_fingerprint: str
+    fallbacks: tuple[str, ...]
+    out_of_range: Mapping[str, int]
+    column_wise_semantics: str | None
+
+    def to_dict(self, versions: Mapping[str, str]) -> dict[str, Any]:
+        """Return the content of ``summary.json``."""
+        speed = self.throughput
+        data: dict[str, Any] = {"out_of_range": {table: count for table, count in self.out_of_range.items() if count}}
+        if self.attainable is not None:
+            data |= {"attainable_auc": self.attainable.auc, "attainable_ne": self.attainable.ne}
+        return {
+            "status": "done",
+            "world_size": self.world_size,
+            "steps": self.steps,
+            "samples": self.samples,
+            "samples_per_s": speed.samples_per_s,
+            "step_time_s": {"median": speed.median_s, "p10": speed.p10_s, "p90": speed.p90_s},
+            "train_loss": self.train_loss,
+            "val": None if self.val is None else asdict(self.val),
+            "data": data,
+            "planned_for": self.planned_for,
+            "executed_on": self.executed_on,
+            "plan_fingerprint": self.plan_fingerprint,
+            "config_fingerprint": self.config_fingerprint,
+            "column_wise_semantics": self.column_wise_semantics,
+            "fallbacks": list(self.fallbacks),
+            "versions": dict(versions),
+        }
+
+
+def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
+    """Write ``summary.json``; an existing file is replaced in one step."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    draft.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    draft.replace(path)
+
+
+def print_summary(outcome: RunOutcome, console: Console) -> None:
+    """Print what was reached, beside what could be reached where that is known."""
+    table = Table(box=None, pad_edge=False, show_header=outcome.attainable is not None, header_style="")
+    for column in ("", "reached", "attainable"):
+        table.add_column(column, justify="left" if column == "" else "right")
+    for name, reached, attainable in _quality_rows(outcome):
+        table.add_row(name, reached, attainable)
+    table.add_row("train loss", _number(outcome.train_loss), "")
+    rate, median_s = outcome.throughput.samples_per_s, outcome.throughput.median_s
+    if rate is not None and median_s is not None:
+        table.add_row("samples/s", format_count(rate), "")
+        table.add_row("step time", f"{median_s * 1e3:.1f} ms", "")
+    table.add_row("trained on", f"{format_count(outcome.samples)} samples in {outcome.steps} steps", "")
+    console.print(table, highlight=False)
+    for line in _remarks(outcome):
+        console.print(line, highlight=False)
+
+
+def _quality_rows(outcome: RunOutcome) -> list[tuple[str, str, str]]:
+    val, best = outcome.val, outcome.attainable
+    if val is None:
+        return []
+    return [
+        ("AUC", _number(val.auc), _number(best.auc) if best is not None else ""),
+        ("normalized entropy", _number(val.ne), _number(best.ne) if best is not None else ""),
+        ("log loss", _number(val.log_loss), ""),
+        ("accuracy", _number(val.accuracy), ""),
+        ("calibration", _number(val.calibration), ""),
+        ("validated on", f"{format_count(val.samples)} samples", ""),
+    ]
+
+
+def _remarks(outcome: RunOutcome) -> list[str]:
+    remarks = []
+    if outcome.val is not None and outcome.val.auc is None:
+        remarks.append("no AUC: all validation samples are of one class")
+    for table, count in outcome.out_of_range.items():
+        if count:
+            remarks.append(f"table {table}: {count} ids out of range were repaired")
+    if outcome.column_wise_semantics == "per_shard":
+        remarks.append("column shards keep their own row-wise optimizer state (column_wise_semantics: per_shard)")
+    return remarks
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
