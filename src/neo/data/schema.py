@@ -151,7 +151,7 @@ def load_schema(folder: Path) -> DataSchema:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["version"] != _VERSION:
             raise DataError(
-                f"'{path}' has version {content['version']}, not {_VERSION}; delete '{folder}' and run again"
+                f"'{path}' has version {content['version']}, not {_VERSION}; start a new run"
             )
         sparse = tuple(
             SparseColumn(
@@ -169,7 +169,7 @@ def load_schema(folder: Path) -> DataSchema:
         raise DataError(f"'{path}' cannot be read: {error.strerror}; start a new run") from None
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(
-            f"'{path}' is not a data schema: {_first_line(error)}; delete '{folder}' and run again"
+            f"'{path}' is not a data schema: {_first_line(error)}; start a new run"
         ) from None
 
 

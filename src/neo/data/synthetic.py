@@ -31,6 +31,8 @@ _BINS = 2**20
 _BIAS = -1.2
 _TABLE_SIGNAL = 1.7
 _DENSE_SIGNAL = 0.3
+# The effect of an id falls with its popularity, as 1 / (1 + rank / this): what is rare is hardly learned in one epoch.
+_EFFECT_RANKS = 50.0
 
 
 class _Stream(IntEnum):
@@ -240,6 +242,7 @@ class _Feature:
 
     def _effects(self, ranks: Hashes) -> NDArray[np.float64]:
         effects = 2.0 * uniform(mix(ranks + self._key)) - 1.0
+        effects /= 1.0 + ranks.astype(np.float64) / _EFFECT_RANKS
         return (effects - self._mean) / self._deviation
 
 

@@ -1,0 +1,168 @@
+"""Global batches: the same for every world size, split without overlap, shuffled by seed, in bounded memory."""
+
+import gc
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from neo.data.batch import Batch, split_evenly
+from neo.data.loader import GlobalBatchLoader, attainable, make_loader
+from neo.errors import DataError
+
+
+@pytest.fixture(params=["synthetic", "parquet", "csv"])
+def case(request: pytest.FixtureRequest, learn: Any, write_parquet: Any, write_text: Any) -> tuple[Any, Any]:
+    """Give 1,003 samples of every kind of reader; the id of ``number`` is the sample's number in files."""
+    if request.param == "synthetic":
+        generated: tuple[Any, Any] = learn(num_samples=1003, val_samples=50, pooling_factors=[1.0, 2.5, 0.5])
+        return generated
+    lists = [[i % 7] * (i % 4) for i in range(1003)]
+    config = {"label": "y", "categorical": ["number"], "lists": ["l"], "encoding": "identity", "shuffle_window": 150}
+    if request.param == "parquet":
+        path = write_parquet({"y": [i % 2 for i in range(1003)], "number": range(1003), "l": lists}, row_group_size=90)
+    else:
+        rows = [f"{i % 2},{i},{'|'.join(map(str, lists[i]))}\n" for i in range(1003)]
+        write_text("y,number,l\n" + "".join(rows[:400]), name="folder/0.csv")
+        path = write_text("y,number,l\n" + "".join(rows[400:]), name="folder/1.csv").parent
+    found: tuple[Any, Any] = learn(name=request.param, path=str(path), val_path=str(path), **config)
+    return found
+
+
+def numbers(batches: list[Batch]) -> list[int]:
+    return [int(i) for batch in batches for i in batch.sparse.values[: batch.batch_size]]
+
+
+def bags_of(batch: Batch) -> list[Any]:
+    """Everything about each sample, comparable."""
+    pieces = torch.split(batch.sparse.values, batch.sparse.lengths.tolist())
+    size = batch.batch_size
+    return [
+        (
+            batch.dense[sample].tolist(),
+            float(batch.labels[sample]),
+            [pieces[feature * size + sample].tolist() for feature in range(len(batch.sparse.keys))],
+        )
+        for sample in range(size)
+    ]
+
+
+@pytest.mark.parametrize("size", [64, 1, 2000])
+def test_global_batches_are_the_same_for_every_world_size(case: Any, load: Any, size: int) -> None:
+    limit = 5 if size == 1 else None
+    whole = load(*case, size=size, limit=limit)
+    total = limit or 1003
+    assert len(whole) == -(-total // size)
+    assert sum(batch.batch_size for batch in whole) == total
+    for world_size in (2, 3, 4):
+        parts = [load(*case, size=size, rank=rank, world_size=world_size, limit=limit) for rank in range(world_size)]
+        for index, batch in enumerate(whole):
+            own = [part[index] for part in parts]
+            for rank, part in enumerate(own):
+                low, high = split_evenly(batch.batch_size, rank, world_size)
+                assert (part.index, part.first_sample, part.batch_size) == (index, low, high - low)
+            assert [sample for part in own for sample in bags_of(part)] == bags_of(batch)
+
+
+def test_shuffled_by_seed_and_epoch(case: Any, load: Any) -> None:
+    spec, schema = case
+    if not spec.shuffle:
+        assert [bags_of(b) for b in load(spec, schema, epoch=1)] == [bags_of(b) for b in load(spec, schema)]
+        return
+    orders = {
+        (seed, epoch): numbers(load(spec, schema, size=100, seed=seed, epoch=epoch))
+        for seed in (0, 1)
+        for epoch in (0, 1)
+    }
+    assert len({tuple(order) for order in orders.values()}) == 4
+    for order in orders.values():
+        assert sorted(order) == list(range(1003))
+    assert numbers(load(spec, schema, size=100, seed=1, epoch=1)) == orders[1, 1]
+    moved = np.abs(np.array(orders[0, 0]) - np.arange(1003)).mean()
+    if spec.name == "csv":
+        assert moved > 30  # within a file only its window moves rows
+    else:
+        assert moved > 100  # parts of the files move, too: a window alone would move rows by 50 on average
+
+
+def test_validation_reads_every_sample_once_in_order(case: Any, load: Any) -> None:
+    spec, schema = case
+    batches = load(spec, schema, split="val", size=33)
+    if spec.is_generated:
+        assert sum(batch.batch_size for batch in batches) == 50
+    else:
+        assert numbers(batches) == list(range(1003))
+
+
+def test_length_and_epochs(case: Any) -> None:
+    spec, schema = case
+    loader = make_loader(
+        spec, schema, split="train", global_batch_size=100, rank=0, world_size=1, seed=0, limit_samples=None
+    )
+    assert loader is not None
+    assert (len(loader), loader.num_samples, loader.global_batch_size) == (11, 1003, 100)
+    first, second = list(loader), list(loader)
+    loader.set_epoch(0)
+    assert [bags_of(batch) for batch in loader] == [bags_of(batch) for batch in first]
+    if spec.shuffle:
+        assert numbers(first) != numbers(second)
+
+
+def test_no_validation_data(learn: Any, write_text: Any) -> None:
+    spec, schema = learn(val_samples=0)
+    common: dict[str, Any] = {"global_batch_size": 8, "rank": 0, "world_size": 1, "seed": 0}
+    assert make_loader(spec, schema, split="val", **common) is None
+    assert attainable(spec, schema, 0) is None
+    spec, schema = learn(name="csv", path=str(write_text("y,a\n1,x\n")), label="y", categorical=["a"])
+    assert make_loader(spec, schema, split="val", **common) is None
+    assert attainable(spec, schema, 0) is None
+
+
+def test_limit(case: Any, load: Any) -> None:
+    spec, schema = case
+    assert [batch.batch_size for batch in load(spec, schema, size=100, limit=250)] == [100, 100, 50]
+    assert sum(batch.batch_size for batch in load(spec, schema, size=100, limit=5000)) == 1003
+
+
+def test_the_thread_ends_when_the_iterator_is_dropped(case: Any) -> None:
+    spec, schema = case
+    loader = GlobalBatchLoader(spec, schema, split="train", global_batch_size=8, rank=0, world_size=1, seed=0)
+    before = threading.active_count()
+    iterator = iter(loader)
+    next(iterator)
+    assert threading.active_count() == before + 1
+    thread = next(t for t in threading.enumerate() if t.name == "neo-read-train")
+    del iterator
+    gc.collect()
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+
+
+def test_memory_does_not_grow_with_the_file(learn: Any, tmp_path: Path, write_parquet: Any) -> None:
+    rows = 400_000
+    rng = np.random.default_rng(0)
+    columns: dict[str, Any] = {f"c{i}": rng.integers(0, 10**9, rows) for i in range(10)}
+    path = write_parquet({"y": np.zeros(rows, dtype=np.int8), **columns}, row_group_size=10_000)
+    config = {"name": "parquet", "path": str(path), "label": "y", "categorical": list(columns), "encoding": "hash"}
+    spec, schema = learn(**config, hash_buckets=100, shuffle_window=8_000)
+    loader = GlobalBatchLoader(spec, schema, split="train", global_batch_size=1000, rank=0, world_size=4, seed=0)
+    base = pa.total_allocated_bytes()
+    seen, most = 0, 0
+    for batch in loader:
+        seen += batch.batch_size
+        most = max(most, pa.total_allocated_bytes() - base)
+    assert seen == rows // 4
+    whole = rows * 10 * 8
+    assert most < whole / 4  # window, block, carried rows and Arrow's own buffers
+
+
+def test_errors_of_the_reader_come_through_the_thread(learn: Any, load: Any, write_text: Any) -> None:
+    path = write_text("y,d,a\n1,2,x\n")
+    spec, schema = learn(name="csv", path=str(path), label="y", dense=["d"], categorical=["a"])
+    path.write_text("y,d,a\n1,oops,x\n")
+    with pytest.raises(DataError, match="line 2: column 'd': 'oops' is not a number"):
+        load(spec, schema)
