@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from neo.cli.planning import keyed, plan_tables
 from neo.cli.run_folder import clear
 from neo.config.devices import execution_device, num_processes
-from neo.config.resolve import resolve, write_resolved
+from neo.config.resolve import read_resolved, resolve, write_resolved
 from neo.config.run_config import RunConfig
 from neo.data.vocabulary import learn_schema
 from neo.errors import ConfigError, Finding, InfeasiblePlanError, NeoError
@@ -93,9 +93,16 @@ def _prepare_for_all(config: DictConfig, run_dir: Path, ranks: RankEnvironment) 
 def _prepare(config: DictConfig, run: RunConfig, run_dir: Path, world_size: int) -> None:
     """Learn what has to be learned from the data, plan, and write all that a worker reads."""
     world = _World(execution_device(run.trainer.accelerator), world_size)
-    run = replace(run, hardware=run.hardware.scaled_to(world_size))
     write_resolved(run_dir / "resolved.yaml", config, _settled(run, world))
-    write_facts(run_dir, _facts(run, world))
+    fingerprint = read_resolved(run_dir / "resolved.yaml").fingerprint()  # As every worker will compute it.
+    run = replace(run, hardware=run.hardware.scaled_to(world_size))
+    facts = RunFacts(
+        world_size=world_size,
+        planned_for=run.hardware.label(),
+        executed_on=executed_on(world.device, world_size),
+        config_fingerprint=fingerprint,
+    )
+    write_facts(run_dir, facts)
     try:
         planned = _plan(run, run_dir, world)
     except NeoError as error:
@@ -103,7 +110,7 @@ def _prepare(config: DictConfig, run: RunConfig, run_dir: Path, world_size: int)
         complete_summary(run_dir, Status.INFEASIBLE if infeasible else Status.FAILED, error=str(error))
         raise
     write_plan(run_dir / "plan.json", planned.plan, planned.fingerprint)
-    facts = replace(_facts(run, world), plan_fingerprint=planned.fingerprint, fallbacks=planned.fallbacks)
+    facts = replace(facts, plan_fingerprint=planned.fingerprint, fallbacks=planned.fallbacks)
     write_facts(run_dir, facts)
     print(f"planned for: {facts.planned_for}; executed on: {facts.executed_on}")
     print(plan_report(planned.view), end="")
@@ -128,15 +135,6 @@ def _settled(run: RunConfig, world: _World) -> Mapping[str, object]:
         "trainer.accelerator": world.device.value,
         "data.global_batch_size": run.data.training_batch_size,
     }
-
-
-def _facts(run: RunConfig, world: _World) -> RunFacts:
-    return RunFacts(
-        world_size=world.size,
-        planned_for=run.hardware.label(),
-        executed_on=executed_on(world.device, world.size),
-        config_fingerprint=run.fingerprint(),
-    )
 
 
 def _single_node(run: RunConfig) -> list[Finding]:

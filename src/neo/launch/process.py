@@ -59,6 +59,7 @@ def run_workers(run_dir: Path, *, num_processes: int, launch: LaunchSpec, worker
     if received.names:
         return Outcome(False, received.names[0], f"ended by {received.names[0]}")
     if code == 0:
+        shutil.rmtree(run_dir / FOLDER, ignore_errors=True)
         return Outcome(True)
     fallback = f"the launching process ended with exit code {code}; see {run_dir / 'logs'}"
     return Outcome(False, message=describe_failure(run_dir) or fallback)
