@@ -74,7 +74,7 @@ def test_an_infeasible_run_exits_3_and_says_so_in_its_summary(tmp_path: Path) ->
 def test_r35_torchrun_ranks_share_one_folder_and_one_config(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d",
-         "--rdzv-endpoint", "localhost:0", "--rdzv-id", "night run/7", str(ROOT / "train.py"), *SMALL],
+         "--rdzv-endpoint", "localhost:0", "--rdzv-id", "night run 7", str(ROOT / "train.py"), *SMALL],
         cwd=tmp_path, env=_environment(), capture_output=True, text=True, timeout=240,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

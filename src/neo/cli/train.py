@@ -35,6 +35,7 @@ class _World:
 
     device: Device
     size: int
+    local_size: int
 
 
 def train(config: DictConfig, run_dir: Path) -> int:
@@ -61,7 +62,7 @@ def _train_here(config: DictConfig, run_dir: Path) -> int:
     run = resolve(config)
     _require(_single_node(run))
     processes = num_processes(run.trainer.devices, run.trainer.accelerator)
-    _prepare(config, run, run_dir, processes)
+    _prepare(config, run, run_dir, _World(execution_device(run.trainer.accelerator), processes, processes))
     outcome = run_workers(run_dir, num_processes=processes, launch=run.launch)
     if outcome.done:
         complete_summary(run_dir, Status.DONE)
@@ -81,7 +82,8 @@ def _prepare_for_all(config: DictConfig, run_dir: Path, ranks: RankEnvironment) 
         clear(run_dir)
         run = resolve(config)
         _require(_as_started(run, ranks))
-        _prepare(config, run, run_dir, ranks.world_size)
+        device = execution_device(run.trainer.accelerator)
+        _prepare(config, run, run_dir, _World(device, ranks.world_size, ranks.local_world_size))
         code = 0
     except NeoError as error:
         code = error.exit_code
@@ -90,16 +92,15 @@ def _prepare_for_all(config: DictConfig, run_dir: Path, ranks: RankEnvironment) 
         announce(run_dir, ranks, code)
 
 
-def _prepare(config: DictConfig, run: RunConfig, run_dir: Path, world_size: int) -> None:
+def _prepare(config: DictConfig, run: RunConfig, run_dir: Path, world: _World) -> None:
     """Learn what has to be learned from the data, plan, and write all that a worker reads."""
-    world = _World(execution_device(run.trainer.accelerator), world_size)
     write_resolved(run_dir / "resolved.yaml", config, _settled(run, world))
     fingerprint = read_resolved(run_dir / "resolved.yaml").fingerprint()  # As every worker will compute it.
-    run = replace(run, hardware=run.hardware.scaled_to(world_size))
+    run = replace(run, hardware=run.hardware.scaled_to(world.size))
     facts = RunFacts(
-        world_size=world_size,
+        world_size=world.size,
         planned_for=run.hardware.label(),
-        executed_on=executed_on(world.device, world_size),
+        executed_on=executed_on(world.device, world.size),
         config_fingerprint=fingerprint,
     )
     write_facts(run_dir, facts)
@@ -133,6 +134,7 @@ def _settled(run: RunConfig, world: _World) -> Mapping[str, object]:
     """Return what ``auto`` has become, so that every rank and every later reader sees the same."""
     return {
         "trainer.accelerator": world.device.value,
+        "trainer.devices": world.local_size,
         "data.global_batch_size": run.data.training_batch_size,
     }
 

@@ -44,6 +44,8 @@ def _train(run_dir: Path) -> None:
 
     load_plugins()
     config = read_resolved(run_dir / "resolved.yaml")
+    if config.launch.threads_per_worker is not None:
+        importlib.import_module("torch").set_num_threads(config.launch.threads_per_worker)
     run_training = importlib.import_module("neo.strategy.run").run_training
     run_training(config, run_dir=run_dir)
 

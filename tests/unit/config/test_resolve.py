@@ -87,7 +87,7 @@ def test_a_broken_resolved_yaml_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"trainer\.devicez: no such key \(given '1'\); did you mean"):
         read_resolved(path)
     with pytest.raises(ConfigError, match="configuration: is a list, not a mapping of groups"):
-        resolve_content([1])
+        resolve_content([1], purpose=None)
 
 
 def test_an_interpolation_that_leads_nowhere() -> None:
@@ -100,6 +100,7 @@ def test_fingerprint_changes_with_what_is_trained_only() -> None:
     base = _resolved().fingerprint()
     assert base == _resolved().fingerprint()
     assert base == _resolved("trainer.progress_bar=false", "launch.threads_per_worker=2").fingerprint()
+    assert base == _resolved("hardware=dgx_h100").fingerprint()
     assert base != _resolved("optim.sparse.lr=0.5").fingerprint()
     assert base != _resolved("seed=1").fingerprint()
     assert len(base) == 16
