@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from neo.cli.planning import keyed, plan_tables
 from neo.cli.run_folder import clear
 from neo.config.devices import execution_device, num_processes
-from neo.config.resolve import resolve, write_resolved
+from neo.config.resolve import read_resolved, resolve, write_resolved
 from neo.config.run_config import RunConfig
 from neo.data.vocabulary import learn_schema
 from neo.errors import ConfigError, Finding, InfeasiblePlanError, NeoError
@@ -35,6 +35,7 @@ class _World:
 
     device: Device
     size: int
+    local_size: int
 
 
 def train(config: DictConfig, run_dir: Path) -> int:
@@ -61,13 +62,13 @@ def _train_here(config: DictConfig, run_dir: Path) -> int:
     run = resolve(config)
     _require(_single_node(run))
     processes = num_processes(run.trainer.devices, run.trainer.accelerator)
-    _prepare(config, run, run_dir, processes)
+    _prepare(config, run, run_dir, _World(execution_device(run.trainer.accelerator), processes, processes))
     outcome = run_workers(run_dir, num_processes=processes, launch=run.launch)
     if outcome.done:
         complete_summary(run_dir, Status.DONE)
         return 0
     status = Status.INTERRUPTED if outcome.interrupted_by else Status.FAILED
-    complete_summary(run_dir, status, error=outcome.message)
+    complete_summary(run_dir, status, error=outcome.message.rpartition("\n\n")[2])
     sys.stdout.flush()
     print(outcome.message, file=sys.stderr)
     return 1
@@ -81,7 +82,8 @@ def _prepare_for_all(config: DictConfig, run_dir: Path, ranks: RankEnvironment) 
         clear(run_dir)
         run = resolve(config)
         _require(_as_started(run, ranks))
-        _prepare(config, run, run_dir, ranks.world_size)
+        device = execution_device(run.trainer.accelerator)
+        _prepare(config, run, run_dir, _World(device, ranks.world_size, ranks.local_world_size))
         code = 0
     except NeoError as error:
         code = error.exit_code
@@ -90,12 +92,18 @@ def _prepare_for_all(config: DictConfig, run_dir: Path, ranks: RankEnvironment) 
         announce(run_dir, ranks, code)
 
 
-def _prepare(config: DictConfig, run: RunConfig, run_dir: Path, world_size: int) -> None:
+def _prepare(config: DictConfig, run: RunConfig, run_dir: Path, world: _World) -> None:
     """Learn what has to be learned from the data, plan, and write all that a worker reads."""
-    world = _World(execution_device(run.trainer.accelerator), world_size)
-    run = replace(run, hardware=run.hardware.scaled_to(world_size))
     write_resolved(run_dir / "resolved.yaml", config, _settled(run, world))
-    write_facts(run_dir, _facts(run, world))
+    fingerprint = read_resolved(run_dir / "resolved.yaml").fingerprint()  # As every worker will compute it.
+    run = replace(run, hardware=run.hardware.scaled_to(world.size))
+    facts = RunFacts(
+        world_size=world.size,
+        planned_for=run.hardware.label(),
+        executed_on=executed_on(world.device, world.size),
+        config_fingerprint=fingerprint,
+    )
+    write_facts(run_dir, facts)
     try:
         planned = _plan(run, run_dir, world)
     except NeoError as error:
@@ -103,7 +111,7 @@ def _prepare(config: DictConfig, run: RunConfig, run_dir: Path, world_size: int)
         complete_summary(run_dir, Status.INFEASIBLE if infeasible else Status.FAILED, error=str(error))
         raise
     write_plan(run_dir / "plan.json", planned.plan, planned.fingerprint)
-    facts = replace(_facts(run, world), plan_fingerprint=planned.fingerprint, fallbacks=planned.fallbacks)
+    facts = replace(facts, plan_fingerprint=planned.fingerprint, fallbacks=planned.fallbacks)
     write_facts(run_dir, facts)
     print(f"planned for: {facts.planned_for}; executed on: {facts.executed_on}")
     print(plan_report(planned.view), end="")
@@ -126,17 +134,9 @@ def _settled(run: RunConfig, world: _World) -> Mapping[str, object]:
     """Return what ``auto`` has become, so that every rank and every later reader sees the same."""
     return {
         "trainer.accelerator": world.device.value,
+        "trainer.devices": world.local_size,
         "data.global_batch_size": run.data.training_batch_size,
     }
-
-
-def _facts(run: RunConfig, world: _World) -> RunFacts:
-    return RunFacts(
-        world_size=world.size,
-        planned_for=run.hardware.label(),
-        executed_on=executed_on(world.device, world.size),
-        config_fingerprint=run.fingerprint(),
-    )
 
 
 def _single_node(run: RunConfig) -> list[Finding]:

@@ -10,6 +10,7 @@ from neo.config.draft import Draft
 from neo.config.overrides import CheckedOverrides, check_overrides, expand, parse, wrong_forms
 from neo.config.purpose import Purpose
 from neo.config.resolve import find_mistakes
+from neo.config.schema import RECIPES
 from neo.errors import Finding
 
 _SEARCH_PATH = "hydra.searchpath"
@@ -50,12 +51,14 @@ def check_form(overrides: Sequence[str]) -> list[Finding]:
 def _check_point(overrides: Sequence[Override], tree: ConfigTree, purpose: Purpose) -> list[Finding]:
     checked = check_overrides(overrides, tree)
     layers, findings = tree.layers(checked.choices)
+    if not layers:  # A recipe that chooses what does not exist must not hide the mistakes elsewhere.
+        layers, _ = tree.layers([choice for choice in checked.choices if choice.key_or_group != RECIPES])
     draft = Draft()
     for layer in layers:
         findings += draft.assign(layer.package, layer.content, source=layer.name)
     written = [*checked.findings, *_assign_values(checked, draft)]
     config, unresolved = draft.finish()
-    return [*written, *findings, *unresolved, *find_mistakes(config, purpose)]
+    return [*written, *findings, *unresolved, *(find_mistakes(config, purpose) if layers else ())]
 
 
 def _assign_values(checked: CheckedOverrides, draft: Draft) -> list[Finding]:

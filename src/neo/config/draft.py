@@ -1,7 +1,7 @@
 """A configuration under construction: takes values one by one and says what is wrong with each."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass
 from typing import Any, cast
 
@@ -40,8 +40,6 @@ class Draft:
             value: A plain value, list or mapping.
             source: Where it was written, if not on the command line: ``hardware/acme.yaml``.
         """
-        if TARGET in key.split(".") or _mentions_target(value):
-            return [_located(_target_finding(key), source)]
         inside_free = key == FREE_MAPPING or key.startswith(FREE_MAPPING + ".")
         is_group = key == "" or is_dataclass(self._types.get(key))
         if is_group and isinstance(value, Mapping):
@@ -51,6 +49,8 @@ class Draft:
                 for name, item in value.items()
                 for finding in self.assign(prefix + str(name), item, source=source)
             ]
+        if (place := _target_place(key, value)) is not None:
+            return [_located(_target_finding(place), source)]
         if not inside_free and not is_group and key not in self._types:
             return [_located(unknown_key(key, self._types, given=value), source)]
         if is_group:
@@ -98,9 +98,9 @@ def unknown_key(key: str, known: Mapping[str, Any], *, given: Any) -> Finding:
     near = [f"{parent}.{other}".lstrip(".") for other in difflib.get_close_matches(name, siblings, n=1, cutoff=0.6)]
     near = near or same_name[:3] or difflib.get_close_matches(key, known, n=1, cutoff=0.75)
     fix = "did you mean " + " or ".join(f"'{other}'" for other in near) + "?" if near else ""
-    if siblings:
-        where = f"Keys of {parent}" if parent else "Groups and keys"
-        fix = f"{fix} {where}: {', '.join(sorted(siblings))}".strip()
+    allowed = siblings or [other for other in known if "." not in other]
+    where = f"Keys of {parent}" if siblings and parent else "Groups and keys"
+    fix = f"{fix} {where}: {', '.join(sorted(allowed))}".strip()
     return Finding(key, f"no such key (given {_shown(given)})", fix)
 
 
@@ -114,14 +114,20 @@ def _located(finding: Finding, source: str) -> Finding:
     return Finding(f"{source}: {finding.key}", finding.problem, finding.fix) if source else finding
 
 
-def _mentions_target(value: Any) -> bool:
+def _target_place(key: str, value: Any) -> str | None:
+    """Return where ``_target_`` stands in a key or in the value given to it, or None."""
+    if TARGET in key.split("."):
+        return key
+    items: Iterable[tuple[object, Any]] = ()
     if isinstance(value, Mapping):
-        return any(name == TARGET or _mentions_target(item) for name, item in value.items())
-    return isinstance(value, list | tuple) and any(_mentions_target(item) for item in value)
+        items = value.items()
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)
+    places = (_target_place(f"{key}.{name}", item) for name, item in items)
+    return next((place for place in places if place is not None), None)
 
 
-def _target_finding(key: str) -> Finding:
-    place = key if TARGET in key.split(".") else f"{key}.{TARGET}" if key else TARGET
+def _target_finding(place: str) -> Finding:
     return Finding(
         place,
         "a configuration cannot name Python objects",

@@ -29,8 +29,12 @@ def resolve(config: DictConfig, *, purpose: Purpose = Purpose.TRAIN) -> RunConfi
     return resolve_content(content, purpose=purpose)
 
 
-def resolve_content(content: Any, *, purpose: Purpose = Purpose.TRAIN) -> RunConfig:
-    """Return the frozen form of a configuration that was read from ``resolved.yaml``.
+def resolve_content(content: Any, *, purpose: Purpose | None) -> RunConfig:
+    """Return the frozen form of a configuration given as plain mappings.
+
+    Args:
+        content: One mapping per group.
+        purpose: What it is read for; None skips what two groups together can get wrong on a machine.
 
     Raises:
         ConfigError: As ``resolve``.
@@ -47,12 +51,14 @@ def resolve_content(content: Any, *, purpose: Purpose = Purpose.TRAIN) -> RunCon
 
 
 def read_resolved(path: Path) -> RunConfig:
-    """Read the ``resolved.yaml`` of a training run.
+    """Read the ``resolved.yaml`` of a training run, as each of its workers does.
+
+    The command that wrote it has checked it against the host.
 
     Raises:
         ConfigError: As ``resolve``.
     """
-    return resolve_content(OmegaConf.to_container(OmegaConf.load(path), resolve=True))
+    return resolve_content(OmegaConf.to_container(OmegaConf.load(path), resolve=True), purpose=None)
 
 
 def write_resolved(path: Path, config: DictConfig, settled: Mapping[str, Any]) -> None:
@@ -69,15 +75,20 @@ def write_resolved(path: Path, config: DictConfig, settled: Mapping[str, Any]) -
     path.write_text(OmegaConf.to_yaml(content), encoding="utf-8")
 
 
-def find_mistakes(config: NeoConfig, purpose: Purpose) -> list[Finding]:
-    """Return the findings of every group, keys in full, and, where those are fine, of the groups together."""
+def find_mistakes(config: NeoConfig, purpose: Purpose | None) -> list[Finding]:
+    """Return the findings of every group, keys in full, and, where those are fine, of the groups together.
+
+    Args:
+        config: The typed configuration.
+        purpose: What it is read for; None looks at each group by itself only.
+    """
     findings = []
     if not 0 <= config.seed < 2**63:
         findings.append(Finding("seed", f"{config.seed} is outside [0, 2^63)"))
     for group in GROUPS:
         findings += [finding.under(group) for finding in getattr(config, group).validate()]
     spoiled = {finding.key.split(".")[0] for finding in findings}
-    if spoiled & {"ops", "optim", "trainer", "model", "hardware"}:
+    if purpose is None or spoiled & {"ops", "optim", "trainer", "model", "hardware"}:
         return findings
     return findings + cross_findings(config, purpose)
 

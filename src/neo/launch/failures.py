@@ -38,6 +38,12 @@ class RankFailure:
     message: str
     traceback: str
 
+    def report(self) -> str:
+        """Return Python's report, if there is one, and the error in one line below it."""
+        if not self.traceback:
+            return f"rank {self.rank} failed: {self.message}"
+        return f"{self.traceback}\n\nrank {self.rank} failed: {self.error}: {self.message}"
+
 
 @dataclass(frozen=True)
 class ProcessEnd:
@@ -79,7 +85,7 @@ def describe_failure(run_dir: Path) -> str:
     if killed is not None:
         return _killed_text(killed)
     if first is not None:
-        return f"{first.traceback}\n\n{_raised_text(first)}".lstrip()
+        return first.report()
     if not ends:
         return ""
     end = min(ends, key=lambda one: (one.time_s, -one.exit_code))
@@ -100,12 +106,6 @@ def _killed_text(end: ProcessEnd) -> str:
     name = signal.Signals(-end.exit_code).name
     hint = "; did the host run out of memory?" if name == "SIGKILL" else ""
     return f"rank {end.rank} was killed by {name}{hint}"
-
-
-def _raised_text(failure: RankFailure) -> str:
-    if not failure.traceback:
-        return f"rank {failure.rank} failed: {failure.message}"
-    return f"rank {failure.rank} failed: {failure.error}: {failure.message}"
 
 
 def _write(path: Path, content: object) -> None:

@@ -59,6 +59,7 @@ def run_workers(run_dir: Path, *, num_processes: int, launch: LaunchSpec, worker
     if received.names:
         return Outcome(False, received.names[0], f"ended by {received.names[0]}")
     if code == 0:
+        shutil.rmtree(run_dir / FOLDER, ignore_errors=True)
         return Outcome(True)
     fallback = f"the launching process ended with exit code {code}; see {run_dir / 'logs'}"
     return Outcome(False, message=describe_failure(run_dir) or fallback)
@@ -76,7 +77,9 @@ def _noting_signals(received: _Received) -> Iterator[None]:
         received.names.append(signal.Signals(number).name)
         received.first_at = received.first_at or time.monotonic()
 
-    before = {number: signal.signal(number, note) for number in _SIGNALS}
+    # What is ignored (nohup, a shell's background job) stays ignored.
+    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, note) for number in heard}
     try:
         yield
     finally:
@@ -119,8 +122,14 @@ def _environment(num_processes: int, launch: LaunchSpec) -> dict[str, str]:
     if launch.threads_per_worker is not None:
         environment["OMP_NUM_THREADS"] = str(launch.threads_per_worker)
     elif not environment.get("OMP_NUM_THREADS"):
-        environment["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // num_processes))
+        environment["OMP_NUM_THREADS"] = str(max(1, _num_cores() // num_processes))
     return environment
+
+
+def _num_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _with_source(environment: dict[str, str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from neo.launch.failures import RankFailure, write_rank_failure
+from neo.launch.summary import SUMMARY, Status, complete_summary
 from neo.launch.watchdog import start_watchdog
 
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
@@ -31,6 +32,8 @@ def main(arguments: Sequence[str], body: Callable[[Path], None] | None = None) -
     try:
         (_train if body is None else body)(run_dir)
         _end_well()
+        if not launched_by_neo and _rank() == 0:
+            complete_summary(run_dir, Status.DONE)
     except BaseException as error:
         _fail(run_dir, error, launched_by_neo=launched_by_neo)
 
@@ -41,6 +44,8 @@ def _train(run_dir: Path) -> None:
 
     load_plugins()
     config = read_resolved(run_dir / "resolved.yaml")
+    if config.launch.threads_per_worker is not None:
+        importlib.import_module("torch").set_num_threads(config.launch.threads_per_worker)
     run_training = importlib.import_module("neo.strategy.run").run_training
     run_training(config, run_dir=run_dir)
 
@@ -59,10 +64,12 @@ def _end_well() -> None:
 def _fail(run_dir: Path, error: BaseException, *, launched_by_neo: bool) -> NoReturn:
     """Report and leave at once: tearing down a process group would wait for ranks that wait for this one."""
     try:
-        failure = write_rank_failure(run_dir, int(os.environ.get("RANK", "0")), error)
-        report = f"{failure.traceback}\nrank {failure.rank} failed: {failure.error}: {failure.message}"
+        failure = write_rank_failure(run_dir, _rank(), error)
+        report = failure.report()
         if not launched_by_neo:
             _report_to_torchrun(failure)
+            if not (run_dir / SUMMARY).exists():  # The first failing rank says why; nobody else is left to do it.
+                complete_summary(run_dir, Status.FAILED, error=f"rank {failure.rank} failed: {failure.message}")
         # Rank 0 of neo's own launch writes to the terminal, where the launcher prints the first cause at the end.
         if not launched_by_neo or failure.rank != 0:
             print(report, file=sys.stderr)
@@ -70,6 +77,10 @@ def _fail(run_dir: Path, error: BaseException, *, launched_by_neo: bool) -> NoRe
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
+
+
+def _rank() -> int:
+    return int(os.environ.get("RANK", "0"))
 
 
 def _report_to_torchrun(failure: RankFailure) -> None:

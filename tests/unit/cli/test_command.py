@@ -1,0 +1,106 @@
+"""Arguments, flags and exit codes, without starting anything."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from neo.cli.command import _split, exit_code_of
+from neo.cli.main import main
+from neo.cli.planning import keyed
+from neo.errors import ConfigError
+from neo.tables.spec import TableSpec
+
+ROOT = Path(__file__).parents[3]
+
+
+def _run(command: str, *arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, str(ROOT / command), *arguments], cwd=cwd, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_flags_may_stand_between_overrides() -> None:
+    flags, overrides, asked = _split(["seed=1", "-m", "data=csv", "--config-dir", "there", "~model"])
+    assert flags == ["-m", "--config-dir", "there"]
+    assert overrides == ["seed=1", "data=csv", "~model"]
+    assert asked.multirun
+    assert asked.config_dir == "there"
+
+
+@pytest.mark.parametrize(("codes", "code"), [([0], 0), ([3], 3), ([1], 1), ([0, 3, 0], 0), ([0, 1, 3], 1), ([3, 3], 0)])
+def test_exit_code_of_a_run_and_of_a_sweep(codes: list[int], code: int) -> None:
+    assert exit_code_of(codes) == code
+
+
+def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trian"]) == 2
+    assert capsys.readouterr().err == "neo: 'trian' is not a command; did you mean 'train'? Choices: plan, train\n"
+
+
+def test_without_a_command_the_usage_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "neo train" in capsys.readouterr().out
+
+
+def test_two_tables_of_one_name_are_refused() -> None:
+    table = TableSpec("user", 10, 4, ("user",))
+    assert list(keyed([table], "model.embeddings")) == ["model.embeddings.user"]
+    with pytest.raises(ConfigError, match="model: table 'user' occurs twice; rename one"):
+        keyed([table, table], "")
+
+
+@pytest.mark.parametrize("command", ["train.py", "plan.py"])
+def test_five_mistakes_exit_2_soon_and_start_nothing(command: str, tmp_path: Path) -> None:
+    began = time.monotonic()
+    done = _run(
+        command, "sharding=tabel_wise", "seed=-1", "trainer.max_step=1", "+foo=1", "trainer.devices", cwd=tmp_path
+    )
+    assert time.monotonic() - began < 3 * _slowness()
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("5 mistakes in the configuration:\n")
+    assert "did you mean 'table_wise'?" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_hydra_itself_refuses_is_a_wrong_configuration(tmp_path: Path) -> None:
+    done = _run("plan.py", "hydra.nonsense=1", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "hydra.nonsense" in done.stderr
+
+
+def test_cfg_shows_the_configuration_fast_and_without_torch(tmp_path: Path) -> None:
+    script = (
+        "import sys; sys.path.insert(0, 'SRC'); from neo.cli.main import main\n"
+        "code = main(['plan', '--cfg', 'job', 'optim.sparse.lr=0.5'])\n"
+        "heavy = sorted({'torch', 'lightning', 'fbgemm_gpu', 'pyarrow', 'numpy'} & set(sys.modules))\n"
+        "print(code, heavy, file=sys.stderr)"
+    ).replace("SRC", str(ROOT / "src"))
+    walls = []
+    for _ in range(3):
+        began = time.monotonic()
+        done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        walls.append(time.monotonic() - began)
+    assert done.stderr == "0 []\n"
+    assert "lr: 0.5" in done.stdout
+    assert min(walls) < 0.5 * _slowness()
+
+
+def _slowness() -> float:
+    """How much slower than a quiet machine this one is now: importing hydra takes 0.15 s there."""
+    walls = []
+    for _ in range(3):
+        began = time.monotonic()
+        subprocess.run([sys.executable, "-c", "import hydra.main, hydra._internal.hydra"], check=True, timeout=60)
+        walls.append(time.monotonic() - began)
+    return max(1.0, min(walls) / 0.17)
+
+
+def test_cfg_with_a_mistake(tmp_path: Path) -> None:
+    done = _run("plan.py", "--cfg", "job", "sharding=x", "optim.sparse.lr=fast", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == "2 mistakes in the configuration:"
