@@ -46,7 +46,8 @@ class NeoStrategy(DDPStrategy):
     Args:
         plan: Where each table goes, by ``path.of.collection.table``; made by the planner if None.
         sharding: What the planner is to do without a plan: ``auto``, or one sharding type for every table.
-        backend: The ops backend of a plan made here: ``auto``, ``fbgemm``, ``reference``, ...
+        backend: The ops backend of a plan made here: ``auto``, ``fbgemm``, ``reference``, ... With ``auto`` a
+            backend that does not load is replaced by the reference, with a warning.
         comms: Codecs of the pooled exchange.
         seed: Decides the initial weights of the tables, and the order of a user's shuffled DataLoader.
         uneven: What happens when the ranks' loaders have unequal numbers of batches: ``error``, ``stop`` or ``pad``.
@@ -123,6 +124,7 @@ class NeoStrategy(DDPStrategy):
                 device=self.root_device,
                 seed=self._seed,
                 comms=self._comms,
+                may_fall_back=self._backend == AUTO,
             )
 
     def _make_plan(self, collections: Mapping[str, EmbeddingBagCollection]) -> ShardingPlan:

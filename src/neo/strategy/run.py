@@ -74,6 +74,7 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
     plan = _read_plan(run_dir, module)
     strategy = NeoStrategy(
         plan=plan,
+        backend=config.ops.backend,
         comms=config.comms,
         seed=config.seed,
         fingerprints={"config": config.fingerprint(), "data": schema.fingerprint},
