@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from neo.config.purpose import Purpose
 from neo.config.resolve import resolve_content
 from neo.config.run_config import RunConfig
 from neo.data.vocabulary import learn_schema
@@ -32,7 +33,7 @@ def prepare(run_dir: Path, world_size: int, **changes: dict[str, Any]) -> RunCon
     content = copy.deepcopy(BASE)
     for group, values in changes.items():
         content.setdefault(group, {}).update(values)
-    config = resolve_content(content)
+    config = resolve_content(content, purpose=Purpose.TRAIN)
     folder = run_dir / "data_schema"
     schema = learn_schema(config.data, num_embeddings=None, pooling_factors=None, seed=config.seed, folder=folder)
     tables = {f"{EMBEDDINGS_PATH}.{table.name}": table for table in tables_of(config.model, schema.features)}
@@ -96,7 +97,13 @@ def test_a_bad_label_on_one_rank_ends_the_run_with_our_error(worker_pool: Worker
     lines = [f"{number % 2},{number}.5,{number % 7}" for number in range(40)]
     lines[15] = "2,1.5,3"  # the second batch, the second rank
     path.write_text("\n".join(["label,price,item", *lines]) + "\n")
-    data = {"name": "csv", "path": str(path), "label": "label", "dense": ["price"], "categorical": ["item"]}
+    data: dict[str, Any] = {
+        "name": "csv",
+        "path": str(path),
+        "label": "label",
+        "dense": ["price"],
+        "categorical": ["item"],
+    }
     data |= {"global_batch_size": 8, "shuffle": False, "num_samples": None, "val_samples": None}
     config = prepare(tmp_path, 2, data=data)
     with pytest.raises(DataError, match=r"label 2\.0 of sample 7 is outside \[0, 1\]"):

@@ -31,7 +31,7 @@ class PlainEmbeddings(nn.Module):
     def wait(self) -> Tensor:
         """Return the pooled rows ``[B, sum of dims]``."""
         lengths = self.sparse.lengths_by_feature
-        ids = self.sparse.values.split(lengths.sum(dim=1).tolist())  # type: ignore[no-untyped-call]
+        ids = self.sparse.values.split(lengths.sum(dim=1).tolist())
         pooled = []
         for rows, feature_ids, counts in zip(self.rows, ids, lengths, strict=True):
             samples = torch.repeat_interleave(torch.arange(counts.numel()), counts)

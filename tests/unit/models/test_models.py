@@ -97,7 +97,7 @@ def test_dlrm_is_the_published_formula(make_embeddings: MakeEmbeddings) -> None:
     assert isinstance(model, DLRM)
     dense, sparse = batch(8, 5)
     x = model.bottom(dense)
-    rows = [x, *model.embeddings.start(sparse).wait().split(4, dim=1)]  # type: ignore[no-untyped-call]
+    rows = [x, *model.embeddings.start(sparse).wait().split(4, dim=1)]
     pairs = [(rows[i] * rows[j]).sum(dim=1, keepdim=True) for i in range(4) for j in range(i)]
     torch.testing.assert_close(model(dense, sparse), model.top(torch.cat((x, *pairs), dim=1)).squeeze(1))
 

@@ -30,6 +30,6 @@ def test_a_sparse_group_travels_along_without_values(name: DenseOptimizerName) -
     sparse = {"params": [nn.Parameter(torch.empty(0), requires_grad=False)], "lr": 0.7, "name": "sparse"}
     optimizer = dense_optimizer([parameter], replace(SPEC, name=name), sparse_groups=[sparse])
     assert [(group["name"], group["lr"]) for group in optimizer.param_groups] == [("dense", 0.3), ("sparse", 0.7)]
-    parameter.sum().backward()  # type: ignore[no-untyped-call]
+    parameter.sum().backward()
     optimizer.step()
     assert bool((parameter < 1).all())

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from neo.data.spec import Uneven
 from torch import Tensor
 
 from neo.comms.collectives import Collectives
 from neo.data.batch import Batch, SparseFeatures
+from neo.data.spec import Uneven
 from neo.errors import UnsupportedError
 from neo.strategy.user_loader import InStepLoader, empty_batch
 from neo.testing.fake_collectives import run_ranks
