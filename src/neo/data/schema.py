@@ -121,12 +121,7 @@ def store_schema(schema: DataSchema, vocabularies: dict[str, Vocabulary]) -> Dat
     for column in schema.sparse:
         if column.vocabulary is not None:
             known = vocabularies[column.name]
-            table = pa.table({"hash": pa.array(known.hashes), "id": known.ids})
-            with (
-                pa.OSFile(str(schema.folder / column.vocabulary), "wb") as sink,
-                pa.ipc.new_file(sink, table.schema) as writer,
-            ):
-                writer.write_table(table.combine_chunks())
+            _write_vocabulary(schema.folder / column.vocabulary, known)
             digest.update(np.ascontiguousarray(known.hashes).tobytes())
     content = {
         "version": _VERSION,
@@ -136,8 +131,19 @@ def store_schema(schema: DataSchema, vocabularies: dict[str, Vocabulary]) -> Dat
     }
     digest.update(json.dumps(content, sort_keys=True).encode())
     content["fingerprint"] = digest.hexdigest()[:16]
-    (schema.folder / _FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
+    written = schema.folder / f"{_FILE}.new"
+    written.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    written.replace(schema.folder / _FILE)
     return replace(schema, fingerprint=str(content["fingerprint"]))
+
+
+def _write_vocabulary(path: Path, known: Vocabulary) -> None:
+    """Write under another name and rename: a process that has the old file mapped keeps it."""
+    table = pa.table({"hash": pa.array(known.hashes), "id": known.ids})
+    written = path.with_suffix(".new")
+    with pa.OSFile(str(written), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    written.replace(path)
 
 
 def load_schema(folder: Path) -> DataSchema:

@@ -197,3 +197,28 @@ def test_limit_is_the_first_samples_of_the_files(learn: Any, load: Any, write_pa
         values = torch.cat([b.sparse.values for b in load(spec, schema, size=40, limit=250, epoch=epoch)]).tolist()
         assert values != sorted(values)
         assert sorted(values) == list(range(250))
+
+
+@pytest.mark.parametrize("encoding", ["vocabulary", "hash", "identity"])
+def test_texts_are_the_same_however_they_are_stored(encoding: str, learn: Any, load: Any, write_parquet: Any) -> None:
+    rng = random.Random(5)
+    texts = [rng.choice([None, *map(str, range(200))]) for _ in range(3000)]
+    config = {"name": "parquet", "label": "y", "categorical": ["a"], "encoding": encoding, "shuffle_window": 700}
+    stored = {
+        "plain": pa.array(texts, pa.string()),
+        "large": pa.array(texts, pa.large_string()),
+        "binary": pa.array([None if text is None else text.encode() for text in texts], pa.binary()),
+        "dictionary": pa.array(texts).dictionary_encode(),
+        "chunks": pa.chunked_array([pa.array(texts[i : i + 250]).dictionary_encode() for i in range(0, 3000, 250)]),
+    }
+    found = {}
+    for name, column in stored.items():
+        path = write_parquet({"y": [0] * 3000, "a": column}, name=f"{name}.parquet", row_group_size=500)
+        spec, schema = learn(path=str(path), **config)
+        found[name] = torch.cat([batch.sparse.values for batch in load(spec, schema, size=128)])
+        if encoding == "vocabulary":
+            ids = pa.ipc.open_file(str(schema.folder / "vocabulary_0000.arrow")).read_all().column("id")
+            assert sorted(map(int, ids.to_pylist())) == sorted({int(text) for text in texts if text is not None})
+    for values in found.values():
+        assert torch.equal(values, found["plain"])
+    assert len(set(found["plain"].tolist())) == 201 or encoding == "hash"
