@@ -26,6 +26,8 @@ DEFAULT_POOLING = (1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 3.0, 5.0)
 _BLOCK_ROWS = 32_768
 _GRID = 16_384
 _BINS = 2**20
+_EVEN_QUARTERS = np.uint64(0x0000FFFF0000FFFF)
+_LOW_HALF = np.uint64(0xFFFFFFFF)
 
 # The teacher: logit = bias + signal of the tables + signal of the dense features, the last two with these deviations.
 _BIAS = -1.2
@@ -179,8 +181,9 @@ class SyntheticEncoder:
         """Return ``[B, D]`` numbers of mean 0 and deviation 1, nearly normal: each a sum of four 16-bit ones."""
         columns = np.empty((self._directions.size, numbers.size), dtype=np.float64)
         for index in range(self._directions.size):
-            quarters = mix(numbers + self._stream(_Stream.DENSE, index)).view(np.uint16).reshape(-1, 4)
-            columns[index] = quarters.sum(axis=1, dtype=np.int64)
+            hashes = mix(numbers + self._stream(_Stream.DENSE, index))
+            halves = (hashes & _EVEN_QUARTERS) + ((hashes >> np.uint64(16)) & _EVEN_QUARTERS)
+            columns[index] = (halves & _LOW_HALF) + (halves >> np.uint64(32))
         columns = (columns + 2.0) * (2.0**-16) - 2.0
         columns *= np.sqrt(3.0)
         return np.ascontiguousarray(columns.T)

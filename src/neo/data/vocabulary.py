@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from neo.data.columns import Bags, Place, to_bags, to_floats, to_integers
-from neo.data.encode import FIRST_KNOWN_ROW
+from neo.data.encode import FIRST_KNOWN_ROW, check_kind
 from neo.data.reader import ArrowRows
 from neo.data.rules import check_features
 from neo.data.schema import DataSchema, DenseColumn, SparseColumn, Vocabulary, load_schema, store_schema
@@ -84,7 +84,16 @@ def learn_schema(
     _check_rows(data, vocabularies, num_embeddings)
     dense = tuple(DenseColumn(name, m.mean, m.deviation) for name, m in zip(data.dense, moments, strict=True))
     schema = DataSchema(dense, tuple(sparse), "", num_samples or reader.num_samples(), folder)
+    _check_validation(data, schema)
     return store_schema(schema, vocabularies)
+
+
+def _check_validation(data: DataSpec, schema: DataSchema) -> None:
+    """Find what is wrong with the columns of the validation files before anything is launched."""
+    if data.val_path is not None:
+        kinds = READERS.get(data.name)(data, Split.VAL).kinds()
+        for column in schema.sparse:
+            check_kind(column, kinds[column.name], where=f"'{data.val_path}'")
 
 
 def _read(

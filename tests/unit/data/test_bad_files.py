@@ -137,10 +137,21 @@ def test_r22_wrong_type(learn: Any, load: Any, write_parquet: Any) -> None:
 def test_r22_ids_of_another_kind_than_in_training(learn: Any, load: Any, write_parquet: Any) -> None:
     train = write_parquet({"y": [0, 1], "a": [1, 2]}, name="train.parquet")
     val = write_parquet({"y": [0, 1], "a": ["1", "2"]}, name="val.parquet")
-    spec, schema = learn(name="parquet", path=str(train), val_path=str(val), label="y", categorical=["a"])
+    config = {"name": "parquet", "path": str(train), "val_path": str(val), "label": "y", "categorical": ["a"]}
+    expected = f"'{val}': column 'a' holds text, but whole numbers in the training data"
+    with pytest.raises(DataError) as error:
+        learn(**config)
+    assert message(error) == expected
+    good = val.read_bytes()
+    val.write_bytes(train.read_bytes())
+    spec, schema = learn(**config)
+    val.write_bytes(good)
     with pytest.raises(DataError) as error:
         load(spec, schema, split="val")
-    assert message(error) == f"'{val}': column 'a' holds text, but whole numbers in the training data"
+    assert message(error) == expected
+    bare = write_parquet({"y": [0, 1]}, name="bare.parquet")
+    with pytest.raises(DataError, match="there is no column 'a'"):
+        learn(**{**config, "val_path": str(bare)})
 
 
 def test_r22_weights_that_do_not_fit(learn: Any, load: Any, write_parquet: Any) -> None:
