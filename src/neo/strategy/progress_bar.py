@@ -70,7 +70,7 @@ class ProgressBar(Callback):
             self._bar.update(self._task, completed=trainer.global_step, description="training", text=text, refresh=True)
         else:
             of_total = "" if math.isinf(total) else f"/{int(total)}"
-            self._console.print(f"step {trainer.global_step}{of_total}  {text}", highlight=False)
+            self._console.print(f"step {trainer.global_step}{of_total}  {text}", highlight=False, soft_wrap=True)
 
     @override
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -5,6 +5,7 @@ import warnings
 
 _CHATTER = (
     "GPU available",
+    "Using bfloat16 Automatic Mixed Precision",
     "TPU available",
     "HPU available",
     "IPU available",

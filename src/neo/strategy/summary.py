@@ -100,7 +100,7 @@ def print_summary(outcome: RunOutcome, console: Console) -> None:
     table.add_row("trained on", f"{format_count(outcome.samples)} samples in {outcome.steps} steps", "")
     console.print(table, highlight=False)
     for line in _remarks(outcome):
-        console.print(line, highlight=False)
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def _quality_rows(outcome: RunOutcome) -> list[tuple[str, str, str]]:
