@@ -89,7 +89,11 @@ def test_r36_a_rank_that_leaves_without_a_word_is_named(tmp_path: Path) -> None:
 def _start_parent(run_dir: Path) -> "subprocess.Popen[str]":
     (run_dir / "script.json").write_text(json.dumps({"0": "sleep", "1": "sleep"}))
     parent = subprocess.Popen(
-        [sys.executable, "-m", "launch_parent", str(run_dir)], stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-m", "launch_parent", str(run_dir)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
     until = time.monotonic() + 60
     while len(_pids(run_dir)) < 2 or not all(path.read_text() for path in run_dir.glob("pid_*")):
@@ -114,4 +118,5 @@ def test_a_signal_ends_all_ranks_and_is_told(tmp_path: Path, number: signal.Sign
     shown, _ = parent.communicate(timeout=30)
     assert f"interrupted_by='{number.name}'" in shown
     assert f"ended by {number.name}" in shown
+    assert "death signal" not in shown
     _assert_gone(tmp_path)

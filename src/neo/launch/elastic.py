@@ -50,8 +50,8 @@ def main(arguments: Sequence[str]) -> int:
     """Start the workers, wait for them, and return 0 if all of them ended well, else 1."""
     asked = _parse(arguments)
     start_watchdog(asked.parent_pid)
-    # What the engine logs about a failing worker would stand below the worker's own error.
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    # What the engine logs about ending workers would bury the worker's own error; its loggers set their own levels.
+    logging.disable(logging.ERROR)
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
