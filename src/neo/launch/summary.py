@@ -8,13 +8,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from neo.versions import installed_versions
+
 SUMMARY, _PLANNED = "summary.json", "planned.json"
 _MEASURED = ("steps", "samples", "samples_per_s", "step_time_s", "train_loss", "val", "data")
-_PACKAGES = ("neo-zionex", "torch", "lightning", "fbgemm-gpu", "fbgemm-gpu-cpu", "hydra-core", "pyarrow", "numpy")
 
 
 class Status(StrEnum):
@@ -62,7 +62,7 @@ def complete_summary(run_dir: Path, status: Status, *, error: str = "") -> None:
         error: What ended it.
     """
     written, facts = _read(run_dir / SUMMARY), _read(run_dir / _PLANNED)
-    summary: dict[str, Any] = {"status": status.value, **dict.fromkeys(_MEASURED), "versions": versions()}
+    summary: dict[str, Any] = {"status": status.value, **dict.fromkeys(_MEASURED), "versions": installed_versions()}
     summary |= {key: value for key, value in written.items() if key != "status" and value is not None}
     if status is Status.DONE and "status" in written:
         summary["status"] = written["status"]
@@ -73,17 +73,6 @@ def complete_summary(run_dir: Path, status: Status, *, error: str = "") -> None:
     if error:
         summary["error"] = error
     _write(run_dir / SUMMARY, summary)
-
-
-def versions() -> dict[str, str]:
-    """Return the installed versions of the packages that decide about results."""
-    found = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:

@@ -54,8 +54,9 @@ class EmbeddingBagCollection(nn.Module):
             for feature in table.feature_names
         )
         self.output_dims = tuple(table.embedding_dim for table in tables for _ in table.feature_names)
-        self._lr_carrier = nn.Parameter(torch.empty(0), requires_grad=False)
-        # Not an nn.Module attribute: see the engine's module docstring.
+        # Neither is an nn.Module attribute: the first is no parameter of the model (a user may pass parameters() and
+        # the sparse group to one optimizer), and for the second see the engine's module docstring.
+        self.__dict__["_lr_carrier"] = nn.Parameter(torch.empty(0), requires_grad=False)
         self.__dict__["_engine"] = None
 
     def shard(
@@ -139,11 +140,11 @@ class EmbeddingBagCollection(nn.Module):
 
     def sparse_parameter_group(self) -> dict[str, Any]:
         """Return the parameter group that carries the sparse learning rate, for ``configure_optimizers``."""
-        return {"params": [self._lr_carrier], "lr": self.optimizer.lr, "name": SPARSE_GROUP}
+        return {"params": [self.__dict__["_lr_carrier"]], "lr": self.optimizer.lr, "name": SPARSE_GROUP}
 
     def owns_group(self, group: Mapping[str, Any]) -> bool:
         """Return whether a parameter group of an optimizer is this collection's."""
-        return any(parameter is self._lr_carrier for parameter in group["params"])
+        return any(parameter is self.__dict__["_lr_carrier"] for parameter in group["params"])
 
     def set_learning_rate(self, lr: float) -> None:
         """Use ``lr`` from the next forward on."""

@@ -3,7 +3,6 @@
 import os
 import sys
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,8 +33,7 @@ from neo.strategy.progress_bar import ProgressBar
 from neo.strategy.quiet import silence_lightning
 from neo.strategy.spec import executed_on
 from neo.strategy.summary import RunOutcome, print_summary, write_summary
-
-_PACKAGES = ("neo-zionex", "torch", "lightning", "fbgemm-gpu", "fbgemm-gpu-cpu", "hydra-core", "pyarrow", "numpy")
+from neo.versions import installed_versions
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
         out_of_range={table: sum(counts[table] for _, counts in told) for table in told[0][1]},
         column_wise_semantics="per_shard" if per_shard_tables(plan, config.optim.sparse) else None,
     )
-    summary = outcome.to_dict(_versions())
+    summary = outcome.to_dict(installed_versions())
     write_summary(run_dir / "summary.json", summary)
     print_summary(outcome, console)
     return summary
@@ -195,13 +193,3 @@ def _trainer(
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
     )
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
