@@ -35,8 +35,7 @@ class Module(pl.LightningModule):
         self._clock.tick()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        dense = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        return torch.optim.SGD([{"params": dense}, self.model.embeddings.sparse_parameter_group()], lr=0.01)
+        return torch.optim.SGD([{"params": self.parameters()}, self.model.embeddings.sparse_parameter_group()], lr=0.01)
 
 
 class Repeated:

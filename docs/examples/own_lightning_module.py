@@ -44,8 +44,7 @@ class ClickModel(pl.LightningModule):
         return loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        dense = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        return torch.optim.Adam([{"params": dense}, self.embeddings.sparse_parameter_group()], lr=1e-3)
+        return torch.optim.Adam([{"params": self.parameters()}, self.embeddings.sparse_parameter_group()], lr=1e-3)
 
 
 if __name__ == "__main__":

@@ -73,4 +73,5 @@ def did_you_mean(name: str, choices: Iterable[str]) -> str:
 
 def unknown_name(key: str, name: str, kind: str, choices: Iterable[str]) -> Finding:
     """Return the finding for a name that is not among ``choices``, with the nearest one."""
-    return Finding(key, f"'{name}' is not a {kind}", did_you_mean(name, choices))
+    article = "an" if kind[0] in "aeiou" else "a"
+    return Finding(key, f"'{name}' is not {article} {kind}", did_you_mean(name, choices))

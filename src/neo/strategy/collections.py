@@ -63,6 +63,6 @@ def _missing_group(path: str, optimizers: Sequence[Optimizer]) -> str:
     return (
         f"configure_optimizers gives the collection '{path}' no parameter group, so its learning rate would ignore "
         f"schedules and monitors; write\n"
-        f'    torch.optim.{kind}([{{"params": [p for p in self.parameters() if p.requires_grad]}}, '
+        f'    torch.optim.{kind}([{{"params": self.parameters()}}, '
         f"{attribute}.sparse_parameter_group()], lr=...)"
     )
