@@ -62,7 +62,9 @@ def train(arguments: argparse.Namespace, rank: int, world_size: int) -> None:
     trainer = pl.Trainer(
         accelerator="cpu",
         devices=world_size,
-        strategy=NeoStrategy(sharding="table_wise", backend="fbgemm"),
+        strategy=NeoStrategy(
+            sharding="table_wise", backend="fbgemm", forward_sync_buffers=False, gradient_as_bucket_view=True
+        ),
         max_epochs=1,
         logger=False,
         enable_checkpointing=False,

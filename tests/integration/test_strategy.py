@@ -180,8 +180,7 @@ def test_a_module_without_the_sparse_group_is_told_the_line(worker_pool: WorkerP
     with pytest.raises(UnsupportedError) as error:
         worker_pool.run(2, fit_without_group)
     assert (
-        'torch.optim.SGD([{"params": self.parameters()}, '
-        "self.embeddings.sparse_parameter_group()], lr=...)"
+        'torch.optim.SGD([{"params": self.parameters()}, self.embeddings.sparse_parameter_group()], lr=...)'
     ) in str(error.value)
 
 
