@@ -100,7 +100,7 @@ def _placement(rng: np.random.Generator, table: TableSpec, kernel: str, world_si
 
 
 def _step(
-    rng: np.random.Generator, features: list, smallest: dict, width: int, world_size: int, weights: bool
+    rng: np.random.Generator, features: list[str], smallest: dict[str, int], width: int, world_size: int, weights: bool
 ) -> GlobalStep:
     splits = tuple(int(x) for x in rng.integers(0, 5, world_size))
     batch_size = sum(splits)
