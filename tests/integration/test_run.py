@@ -1,57 +1,14 @@
 """The worker's side of a run, on the ranks of the test's pool."""
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from neo.config.purpose import Purpose
-from neo.config.resolve import resolve_content
-from neo.config.run_config import RunConfig
-from neo.data.vocabulary import learn_schema
+from integration.run_parent import prepare, train
 from neo.errors import DataError
-from neo.models.spec import EMBEDDINGS_PATH, tables_of
-from neo.ops.spec import Device
-from neo.plan.serialize import write_plan
-from neo.planner.planner import make_plan
-from neo.strategy.run import run_training
 from worker_pool import WorkerPool
-
-BASE: dict[str, Any] = {
-    "seed": 3,
-    "hardware": {"name": "local", "detect": True},
-    "data": {"num_samples": 2_000, "val_samples": 1_000, "global_batch_size": 256},
-    "trainer": {"accelerator": "cpu", "max_epochs": 2, "throughput_warmup_steps": 2, "log_every_n_steps": 4},
-    "optim": {"sparse": {"name": "sgd", "lr": 0.5}, "dense": {"name": "sgd", "lr": 0.1}},
-}
-
-
-def prepare(run_dir: Path, world_size: int, **changes: dict[str, Any]) -> RunConfig:
-    """Do the parent's work: learn the schema, plan, and leave both in the run folder."""
-    content = copy.deepcopy(BASE)
-    for group, values in changes.items():
-        content.setdefault(group, {}).update(values)
-    config = resolve_content(content, purpose=Purpose.TRAIN)
-    folder = run_dir / "data_schema"
-    schema = learn_schema(config.data, num_embeddings=None, pooling_factors=None, seed=config.seed, folder=folder)
-    tables = {f"{EMBEDDINGS_PATH}.{table.name}": table for table in tables_of(config.model, schema.features)}
-    planned = make_plan(
-        tables,
-        sharding=config.sharding,
-        hardware=config.hardware,
-        world_size=world_size,
-        optimizer=config.optim.sparse,
-        ops_backend=config.ops.backend,
-        device=Device.CPU,
-    )
-    write_plan(run_dir / "plan.json", planned.plan, planned.fingerprint)
-    return config
-
-
-def train(config: RunConfig, run_dir: Path) -> dict[str, Any] | None:
-    return run_training(config, run_dir=run_dir)
 
 
 @pytest.mark.parametrize("model", ["dlrm", "dlrm_dcnv2"])
@@ -107,7 +64,7 @@ def test_a_bad_label_on_one_rank_ends_the_run_with_our_error(worker_pool: Worker
     data |= {"global_batch_size": 8, "shuffle": False, "num_samples": None, "val_samples": None}
     config = prepare(tmp_path, 2, data=data)
     with pytest.raises(DataError, match=r"label 2\.0 of sample 7 is outside \[0, 1\]"):
-        worker_pool.run(2, train, config, tmp_path, timeout_s=60)
+        worker_pool.run(2, train, config, tmp_path, timeout_s=20)  # the other rank waits in vain until then
 
 
 def test_a_missing_schema_is_an_error_of_ours(worker_pool: WorkerPool, tmp_path: Path) -> None:

@@ -141,8 +141,10 @@ class SparseOptimizerConfig:
 class DenseOptimizerConfig:
     """``optim.dense.*``."""
 
-    name: str = "adagrad"
-    lr: float = 0.02
+    # Not AdaGrad: its first steps have the size lr whatever the gradient, so that a unit at the kink of its ReLU, which
+    # rounding switches on or off, moved the validation loss by 2e-4 between world sizes; with Adam it is 1e-9.
+    name: str = "adam"
+    lr: float = 0.001
     weight_decay: float = 0.0
     momentum: float = 0.0
     beta1: float = 0.9
