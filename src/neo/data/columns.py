@@ -3,6 +3,7 @@
 Shapes: n rows; N elements of a list column.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -98,6 +99,15 @@ def to_labels(array: Any, column: str, place: Place) -> NDArray[np.float32]:
     return to_floats(array, column, place).astype(np.float32)
 
 
+def wrong_label(labels: NDArray[np.float32]) -> tuple[int, str] | None:
+    """Return position and fault of the first label that is missing or outside [0, 1], None if there is none."""
+    wrong = np.flatnonzero(~((labels >= 0) & (labels <= 1)))
+    if wrong.size == 0:
+        return None
+    at = int(wrong[0])
+    return at, "the label is missing" if np.isnan(labels[at]) else f"label {labels[at]} is outside [0, 1]"
+
+
 def to_bags(array: Any, column: str, place: Place, separator: str | None) -> Bags:
     """Take a list column apart; a text is cut at ``separator`` first.
 
@@ -149,7 +159,7 @@ def to_integers(array: Any, column: str, place: Place) -> tuple[NDArray[np.int64
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if is_text(array.type):
-        array = _parse(array, pa.int64(), column, place, "a whole number")
+        array = parse_integers(array, column, place)
     if pa.types.is_null(array.type) or pa.types.is_boolean(array.type):
         array = array.cast(pa.int64())
     missing: NDArray[np.bool_] | None = None
@@ -160,7 +170,9 @@ def to_integers(array: Any, column: str, place: Place) -> tuple[NDArray[np.int64
         wrong = np.flatnonzero((floats != np.floor(floats)) | (np.abs(floats) > 2.0**53))
         if wrong.size:
             at = int(wrong[0])
-            raise DataError(f"{place(at)}: column '{column}': {floats[at]} is not a whole number")
+            whole = np.isfinite(floats[at]) and floats[at] == np.floor(floats[at])
+            why = "is beyond 2^53, where fractions skip whole numbers" if whole else "is not a whole number"
+            raise DataError(f"{place(at)}: column '{column}': {floats[at]} {why}")
         return floats.astype(np.int64), (missing if missing.any() else None)
     if array.null_count:
         missing = np.asarray(array.is_null().to_numpy(zero_copy_only=False), dtype=bool)
@@ -169,6 +181,26 @@ def to_integers(array: Any, column: str, place: Place) -> tuple[NDArray[np.int64
     if values.dtype == np.uint64:
         values = values.view(np.int64)
     return values.astype(np.int64, copy=False), missing
+
+
+def written_id(array: Any, ids: NDArray[np.int64], at: int) -> int:
+    """Return the id at a position as the file holds it: ids of 64 bits without a sign are kept as int64."""
+    return int(ids[at]) % 2**64 if array.type == pa.uint64() else int(ids[at])
+
+
+def parse_integers(array: Any, column: str, place: Place) -> Any:
+    """Convert ``[n]`` texts to an Arrow array of int64; null stays null.
+
+    Raises:
+        DataError: A text is no whole number, or one of more than 64 bits.
+    """
+    integers = _parse(array, pa.int64(), column, place, "a whole number")
+    content = array.buffers()[2]
+    if content is not None and (np.frombuffer(content, dtype=np.uint8) | 0x20 == ord("x")).any():
+        for at, text in enumerate(array.cast(pa.binary()).to_pylist()):  # Arrow would take hexadecimal digits, too
+            if text is not None and b"x" in text.lower():
+                raise DataError(f"{place(at)}: column '{column}': '{text.decode()}' is not a whole number")
+    return integers
 
 
 def hashed_array(array: Any) -> Any:
@@ -220,4 +252,6 @@ def _parse(array: Any, kind: Any, column: str, place: Place, wanted: str) -> Any
                 high = middle
         text = array[low].as_py()
         text = text.decode(errors="replace") if isinstance(text, bytes) else text
+        if pa.types.is_integer(kind) and re.fullmatch(r"[+-]?[0-9]+", text):
+            wanted = "between -2^63 and 2^63 - 1, the range of whole numbers"
         raise DataError(f"{place(low)}: column '{column}': '{text}' is not {wanted}") from None

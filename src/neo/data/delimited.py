@@ -1,8 +1,7 @@
 """Delimited text, read in blocks: every field stays text until a rank encodes its own rows."""
 
 import csv
-import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
+from neo.data.column_check import ColumnCheck, header, read_lines
 from neo.data.columns import Kind
 from neo.data.encode import ArrowEncoder
-from neo.data.files import list_files
+from neo.data.files import list_files, no_samples
 from neo.data.reader import ArrowRows
 from neo.data.schema import DataSchema
 from neo.data.spec import DataSpec, Encoding, Split
-from neo.errors import DataError, did_you_mean
+from neo.errors import ConfigError, DataError
 
 _BLOCK_BYTES = 2**20  # larger ones are slower: they leave the processor's cache
 _COUNTED_BYTES = 256 * 2**20
@@ -32,12 +32,14 @@ class TextFormat:
         columns: Names of the fields; None to read them from the first line.
         quoted: Whether a field may stand in double quotes.
         list_separator: Between two elements of a list.
+        check_rows: What checks the values that only this format promises; takes rows and what says their place.
     """
 
     delimiter: str
     columns: tuple[str, ...] | None
     quoted: bool
     list_separator: str = "|"
+    check_rows: Callable[[ArrowRows, Callable[[ArrowRows, int], str]], ArrowRows] | None = None
 
 
 class DelimitedReader:
@@ -49,7 +51,8 @@ class DelimitedReader:
         text: How lines become fields.
 
     Raises:
-        DataError: A file is missing or empty, or lacks a column.
+        ConfigError: A file lacks a column.
+        DataError: A file is missing or empty.
     """
 
     def __init__(self, data: DataSpec, split: Split, text: TextFormat) -> None:
@@ -58,15 +61,21 @@ class DelimitedReader:
         self._files = list_files(data.path_of(split), data.name)
         weights = [name for name in data.list_weights if name is not None]
         self._wanted = [data.label, *data.dense, *data.features, *weights]
-        self._columns = [self._columns_of(file) for file in self._files]
+        self._columns = [text.columns or header(file) for file in self._files]
+        if text.columns is None:
+            check = ColumnCheck(data)
+            for file, names in zip(self._files, self._columns, strict=True):
+                check.csv(file, names)
+            if check.findings:
+                raise ConfigError([finding.under("data") for finding in check.findings])
 
     def num_samples(self) -> int | None:
         """Return the number of samples if counting the lines is cheap, else None."""
         plain = all(file.suffix not in (".gz", ".bz2", ".zst") for file in self._files)
         if not plain or sum(file.stat().st_size for file in self._files) > _COUNTED_BYTES:
             return None
-        header = 0 if self._text.columns is not None else 1
-        return sum(_count_lines(file) - header for file in self._files)
+        titles = 0 if self._text.columns is not None else 1
+        return sum(max(0, _count_lines(file) - titles) for file in self._files)
 
     def kinds(self) -> Mapping[str, Kind | None]:
         """Return what the ids of each sparse column are: text, but for identity."""
@@ -79,14 +88,17 @@ class DelimitedReader:
         indexes = np.arange(len(self._files))
         if order is not None and limit is None:
             order.shuffle(indexes)
-        left = limit
+        left, found = limit, False
         for index in indexes.tolist():
             for rows in self._blocks_of(index):
+                found = True
                 if left is not None and len(rows) >= left:
                     yield rows.slice(0, left)
                     return
                 left = None if left is None else left - len(rows)
                 yield rows
+        if not found:
+            raise no_samples(self._files)
 
     def _blocks_of(self, index: int) -> Iterator[ArrowRows]:
         file, first = self._files[index], 0
@@ -98,8 +110,6 @@ class DelimitedReader:
                     first += batch.num_rows
         except (pa.ArrowException, OSError, EOFError) as error:
             raise self._explain(index, error) from None
-        if first == 0:
-            raise DataError(f"'{file}' is empty: it holds no samples; remove it")
 
     def _open(self, file: Path) -> Any:
         names = self._text.columns
@@ -121,12 +131,16 @@ class DelimitedReader:
             ),
         )
 
+    def check(self, rows: ArrowRows) -> ArrowRows:
+        """Return the rows in the form that the format promises."""
+        return rows if self._text.check_rows is None else self._text.check_rows(rows, self.place)
+
     def place(self, rows: ArrowRows, position: int) -> str:
         """Return file and line; the file is read again up to there."""
         index = int(rows.files[position])
         file, left = self._files[index], int(rows.numbers[position])
         left += 0 if self._text.columns is not None else 1
-        for number, line in self._lines(file):
+        for number, line in read_lines(file):
             if line.strip(b"\r\n"):
                 if left == 0:
                     return f"'{file}', line {number}"
@@ -136,25 +150,13 @@ class DelimitedReader:
     def encoder(self, schema: DataSchema, *, seed: int) -> ArrowEncoder:
         """Return what encodes the rows of this reader by ``schema``."""
         del seed  # nothing is random about files
-        return ArrowEncoder(self._data, schema, place=self.place, separator=self._text.list_separator)
-
-    def _columns_of(self, file: Path) -> tuple[str, ...]:
-        if self._text.columns is not None:
-            return self._text.columns
-        first = next((line for _, line in self._lines(file) if line.strip(b"\r\n")), b"")
-        names = tuple(self._fields(first.removeprefix(b"\xef\xbb\xbf")))
-        for name in self._wanted:
-            if name not in names:
-                raise DataError(f"'{file}', line 1: there is no column '{name}'; {did_you_mean(name, names)}")
-            if names.count(name) > 1:
-                raise DataError(f"'{file}', line 1: there are {names.count(name)} columns '{name}'; rename one")
-        return names
+        return ArrowEncoder(self._data, schema, reader=self, separator=self._text.list_separator)
 
     def _explain(self, index: int, error: BaseException) -> DataError:
         """Find the first line with a wrong number of fields."""
         file, expected = self._files[index], len(self._columns[index])
         try:
-            for number, line in self._lines(file):
+            for number, line in read_lines(file):
                 fields = self._fields(line) if line.strip(b"\r\n") else None
                 if fields is not None and len(fields) != expected:
                     last = fields[-1][:40]
@@ -171,10 +173,6 @@ class DelimitedReader:
         if not self._text.quoted:
             return text.split(self._text.delimiter)
         return next(csv.reader([text], delimiter=self._text.delimiter), [])
-
-    def _lines(self, file: Path) -> Iterator[tuple[int, bytes]]:
-        with pa.input_stream(str(file), compression="detect") as stream:
-            yield from enumerate(io.BufferedReader(stream), start=1)
 
 
 def _count_lines(file: Path) -> int:

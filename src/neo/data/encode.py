@@ -3,12 +3,12 @@
 Shapes: F sparse features, B samples, D dense features, N ids in all, n ids of one feature.
 """
 
-from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from neo.data.columns import Bags, Kind, Place, to_bags, to_floats, to_hashes, to_integers, to_labels
+from neo.data.columns import Bags, Kind, Place, to_bags, to_floats, to_hashes, to_integers, to_labels, written_id
 from neo.data.hashing import HashIndex
 from neo.data.reader import ArrowRows, Positions, Samples
 from neo.data.schema import DataSchema, SparseColumn
@@ -20,22 +20,36 @@ UNSEEN_ROW = 1
 FIRST_KNOWN_ROW = 2
 
 
+class Source(Protocol):
+    """What an encoder wants of the reader of its rows."""
+
+    def check(self, rows: ArrowRows) -> ArrowRows:
+        """Return rows in the form that the format promises; the values that reading does not look at are checked.
+
+        Raises:
+            DataError: A value is not what the format promises; names its place.
+        """
+        ...
+
+    def place(self, rows: ArrowRows, position: int) -> str:
+        """Say where a row comes from."""
+        ...
+
+
 class ArrowEncoder:
     """Encodes rows of an Arrow table.
 
     Args:
         data: Columns and transforms.
         schema: What was learned.
-        place: Says where a row of some rows comes from.
+        reader: Where the rows come from.
         separator: What separates the elements of a list that is written as text.
     """
 
-    def __init__(
-        self, data: DataSpec, schema: DataSchema, *, place: Callable[[ArrowRows, int], str], separator: str | None
-    ) -> None:
+    def __init__(self, data: DataSpec, schema: DataSchema, *, reader: Source, separator: str | None) -> None:
         self._data = data
         self._schema = schema
-        self._place = place
+        self._reader = reader
         self._separator = separator
         self._lists = frozenset(data.lists)
         self._indexes = {
@@ -53,7 +67,9 @@ class ArrowEncoder:
         count = len(rows)
 
         def place(position: int) -> str:
-            return self._place(rows, position)
+            return self._reader.place(rows, position)
+
+        rows = self._reader.check(rows)
 
         labels = to_labels(rows.column(self._data.label), self._data.label, place)
         values, weights, lengths = [], [], []
@@ -117,8 +133,9 @@ class ArrowEncoder:
         if outside.any():
             at = int(np.flatnonzero(outside)[0])
             if self._data.out_of_range is OutOfRange.ERROR:
+                value = written_id(bags.elements, ids, at)
                 raise DataError(
-                    f"{place(at)}: column '{column.name}': id {ids[at]} is outside its table's rows "
+                    f"{place(at)}: column '{column.name}': id {value} is outside its table's rows "
                     f"[0, {last - 1}]; give it more with model.num_embeddings, or write data.out_of_range=clamp_zero"
                 )
             ids = np.where(ids == last, -1, ids)  # the row of a missing id is outside for a given id

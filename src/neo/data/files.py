@@ -1,6 +1,7 @@
 """Which files a path stands for: one file, a folder of them, or a glob pattern."""
 
 import glob
+from collections.abc import Sequence
 from pathlib import Path
 
 from neo.errors import DataError
@@ -19,6 +20,8 @@ def list_files(path: str | Path, reader: str) -> tuple[Path, ...]:
         path: A file, a folder (its files, hidden ones left out) or a glob pattern.
         reader: The reader's name; decides which suffixes count in a folder.
 
+    Text files of 0 bytes are left out where others are not empty: partitions without rows are written like that.
+
     Raises:
         DataError: Nothing is there, or a file is empty.
     """
@@ -33,10 +36,19 @@ def list_files(path: str | Path, reader: str) -> tuple[Path, ...]:
             raise DataError(f"no file matches '{path}'")
     else:
         raise DataError(f"'{path}' does not exist")
+    if reader != "parquet":
+        files = [file for file in files if file.stat().st_size] or files
     for file in files:
         if file.stat().st_size == 0:
             raise DataError(f"'{file}' is empty (0 bytes)")
     return tuple(file.absolute() for file in files)
+
+
+def no_samples(files: Sequence[Path]) -> DataError:
+    """Return the error that none of the files of a split holds a sample."""
+    if len(files) == 1:
+        return DataError(f"'{files[0]}' is empty: it holds no samples; remove it")
+    return DataError(f"all {len(files)} files in '{files[0].parent}' are empty: they hold no samples")
 
 
 def _in_folder(folder: Path, reader: str) -> list[Path]:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from neo.data.batch import Batch, SparseFeatures, split_evenly
+from neo.data.columns import wrong_label
 from neo.data.readahead import ReadAhead
 from neo.data.reader import Encoder, Positions, Reader, Samples
 from neo.data.schema import DataSchema
@@ -53,6 +54,7 @@ class GlobalBatchLoader:
         limit_samples: int | None = None,
     ) -> None:
         self._schema = schema
+        self._label = data.label
         self._split = Split(split)
         self._global_batch_size = global_batch_size
         self._rank, self._world_size = rank, world_size
@@ -157,18 +159,17 @@ class GlobalBatchLoader:
             yield self._batch(part, index, low)
 
     def _check_labels(self, samples: Samples, rows: Any, sizes: list[int], first_index: int) -> None:
-        """Refuse a label outside [0, 1], naming batch, sample, file and place."""
-        wrong = np.flatnonzero(~((samples.labels >= 0) & (samples.labels <= 1)))
-        if wrong.size == 0:
+        """Refuse a label that is missing or outside [0, 1], naming batch, sample, file and place."""
+        wrong = wrong_label(samples.labels)
+        if wrong is None:
             return
-        at = left = int(wrong[0])
+        at, fault = wrong
+        left = at
         for index, size in enumerate(sizes, start=first_index):
             low, high = split_evenly(size, self._rank, self._world_size)
             if left < high - low:
-                raise DataError(
-                    f"batch {index}: label {samples.labels[at]} of sample {low + left} is outside [0, 1] "
-                    f"({self._reader.place(rows, at)})"
-                )
+                where = f"{self._reader.place(rows, at)}: column '{self._label}'"
+                raise DataError(f"{where}: {fault} (batch {index}, sample {low + left})")
             left -= high - low
 
     def _batch(self, part: Samples, index: int, first_sample: int) -> Batch:

@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from neo.data.columns import Kind, hashed_array, is_list, kind_of
+from neo.data.column_check import ColumnCheck
+from neo.data.columns import Kind, hashed_array, kind_of
 from neo.data.encode import ArrowEncoder, check_kind
-from neo.data.files import list_files
+from neo.data.files import list_files, no_samples
 from neo.data.reader import ArrowRows
 from neo.data.schema import DataSchema
 from neo.data.spec import DataSpec, Encoding, Split
-from neo.errors import DataError, did_you_mean
+from neo.errors import ConfigError, DataError
 
 _BATCH_ROWS = 65_536
 
@@ -32,7 +33,8 @@ class ParquetReader:
     """Reads one split of Parquet files; ``Reader`` describes the methods.
 
     Raises:
-        DataError: A file is missing, empty or broken, or lacks a column, or has one of a wrong type.
+        ConfigError: A file lacks a column, or has one of a wrong type.
+        DataError: A file is missing or broken, or no file holds samples.
     """
 
     def __init__(self, data: DataSpec, split: Split) -> None:
@@ -42,10 +44,15 @@ class ParquetReader:
         self._wanted = [data.label, *data.dense, *data.features, *weights]
         self._groups: list[_RowGroup] = []
         self._kinds: dict[str, Kind | None] = dict.fromkeys(data.features)
+        check = ColumnCheck(data)
         for index, file in enumerate(self._files):
-            self._inspect(index, file)
+            self._inspect(index, file, check)
+        if check.findings:
+            raise ConfigError([finding.under("data") for finding in check.findings])
+        if not self._groups:
+            raise no_samples(self._files)
 
-    def _inspect(self, index: int, file: Path) -> None:
+    def _inspect(self, index: int, file: Path, check: ColumnCheck) -> None:
         """Note the row groups of a file, and check its columns."""
         try:
             with pq.ParquetFile(file) as opened:
@@ -54,36 +61,22 @@ class ParquetReader:
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"'{file}' cannot be read as Parquet: {_first_line(error)}") from None
         if sum(sizes) == 0:
-            raise DataError(f"'{file}' is empty: it holds no samples; remove it")
-        for name in self._wanted:
-            if name not in schema.names:
-                raise DataError(f"'{file}': there is no column '{name}'; {did_you_mean(name, schema.names)}")
-        self._check_types(file, schema)
+            return  # its columns may be of any type
+        check.parquet(file, schema)
+        if not check.findings:
+            self._note_kinds(file, schema)
         first = 0
         for number, size in enumerate(sizes):
             self._groups.append(_RowGroup(index, number, first, size))
             first += size
 
-    def _check_types(self, file: Path, schema: Any) -> None:
+    def _note_kinds(self, file: Path, schema: Any) -> None:
         where = f"'{file}'"
-        for name in (self._data.label, *self._data.dense):
+        for name in self._data.features:
             kind = schema.field(name).type
-            if not (_is_number(kind) or pa.types.is_null(kind)):
-                raise DataError(f"{where}: column '{name}' has the type {kind}, which is no number")
-        for name, weights in zip(self._data.lists, self._data.list_weights, strict=True):
-            kind = schema.field(name).type
-            if not is_list(kind):
-                raise DataError(f"{where}: column '{name}' has the type {kind}; data.lists names list columns")
-            self._note_kind(name, kind_of(name, kind.value_type, where=where), where)
-            if weights is not None:
-                kind = schema.field(weights).type
-                if not is_list(kind) or not _is_number(kind.value_type):
-                    raise DataError(f"{where}: column '{weights}' has the type {kind}; weights are lists of numbers")
-        for name in self._data.categorical:
-            kind = schema.field(name).type
-            if is_list(kind):
-                raise DataError(f"{where}: column '{name}' has the type {kind}; name it in data.lists instead")
-            self._note_kind(name, kind_of(name, kind, where=where), where)
+            self._note_kind(
+                name, kind_of(name, kind.value_type if name in self._data.lists else kind, where=where), where
+            )
 
     def _note_kind(self, name: str, kind: Kind | None, where: str) -> None:
         known = self._kinds[name]
@@ -132,6 +125,10 @@ class ParquetReader:
     def _text_columns(self) -> list[str]:
         return [name for name in self._data.categorical if self._kinds[name] is Kind.TEXT]
 
+    def check(self, rows: ArrowRows) -> ArrowRows:
+        """Return the rows: types are checked already."""
+        return rows
+
     def place(self, rows: ArrowRows, position: int) -> str:
         """Return file, row group and row in it."""
         file, number = int(rows.files[position]), int(rows.numbers[position])
@@ -149,12 +146,7 @@ class ParquetReader:
         del seed  # nothing is random about files
         for column in schema.sparse:
             check_kind(column, self._kinds[column.name], where=f"'{self._files[0]}'")
-        return ArrowEncoder(self._data, schema, place=self.place, separator=None)
-
-
-def _is_number(kind: Any) -> bool:
-    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
-    return any(test(kind) for test in tests)
+        return ArrowEncoder(self._data, schema, reader=self, separator=None)
 
 
 def _settle(table: Any, texts: Sequence[str], raw: bool) -> Any:

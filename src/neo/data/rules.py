@@ -11,9 +11,11 @@ GENERATED_ONLY = ("num_samples", "val_samples", "num_dense", "zipf_exponent")
 COLUMNS = ("label", "dense", "categorical", "lists", "list_weights")
 FILES_ONLY = ("path", "val_path", *COLUMNS, "encoding", "hash_buckets", "dense_transform", "shuffle", "shuffle_window")
 
+MOST_ROWS = 2**48  # of one table
+
 _LIMITS: Mapping[str, tuple[float, float]] = {
     "limit_samples": (1, 2**62),
-    "hash_buckets": (2, 2**48),
+    "hash_buckets": (2, MOST_ROWS),
     "shuffle_window": (2, 2**31),
     "num_samples": (1, 2**48),
     "val_samples": (0, 2**48),
@@ -43,6 +45,7 @@ def check_config(config: Any, readers: Sequence[str], choices: Mapping[str, Sequ
         findings += _check_encoding(config)
     if config.name in ("parquet", "csv"):
         findings += _check_columns(config)
+        findings += _check_files(config)
     return findings
 
 
@@ -137,6 +140,12 @@ def _check_columns(config: Any) -> list[Finding]:
     return findings
 
 
+def _check_files(config: Any) -> list[Finding]:
+    from neo.data.column_check import check_files  # whoever reads no file needs no pyarrow
+
+    return check_files(config)
+
+
 def check_features(
     num_features: int | None, num_embeddings: Sequence[int] | None, pooling_factors: Sequence[float] | None, fewest: int
 ) -> list[Finding]:
@@ -167,6 +176,8 @@ def check_features(
             )
         )
     for index, rows in enumerate(num_embeddings or ()):
+        if rows > MOST_ROWS:
+            findings.append(Finding(f"model.num_embeddings[{index}]", f"{rows} is above the limit 2^48"))
         if rows < fewest:
             findings.append(Finding(f"model.num_embeddings[{index}]", f"{rows} is below the limit {fewest}"))
     for index, factor in enumerate(pooling_factors or ()):

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from neo.data.columns import Bags, Place, to_bags, to_floats, to_integers
+from neo.data.columns import Bags, Place, to_bags, to_floats, to_integers, to_labels, written_id, wrong_label
 from neo.data.encode import FIRST_KNOWN_ROW, check_kind
 from neo.data.reader import ArrowRows
-from neo.data.rules import check_features
+from neo.data.rules import MOST_ROWS, check_features
 from neo.data.schema import DataSchema, DenseColumn, SparseColumn, Vocabulary, load_schema, store_schema
 from neo.data.spec import READERS, DataSpec, DenseTransform, Encoding, Split
 from neo.data.statistics import Moments, VocabularyBuilder
@@ -112,6 +112,8 @@ def _read(
     for rows in reader.blocks(order=None, limit=data.limit_samples, raw=True):
         num_samples += len(rows)
         place = _place(reader, rows)
+        rows = reader.check(rows)
+        _check_labels(data, rows, place)
         if learns_dense:
             for name, moment in zip(data.dense, moments, strict=True):
                 moment.add(_finite(to_floats(rows.column(name), name, place), name, place))
@@ -122,6 +124,13 @@ def _read(
             else:
                 column.num_ids += len(rows)
     return learned, moments, num_samples
+
+
+def _check_labels(data: DataSpec, rows: ArrowRows, place: Place) -> None:
+    """Find a bad label while the file is being read anyway, before the workers are started."""
+    wrong = wrong_label(to_labels(rows.column(data.label), data.label, place))
+    if wrong is not None:
+        raise DataError(f"{place(wrong[0])}: column '{data.label}': {wrong[1]}")
 
 
 def _place(reader: Any, rows: ArrowRows) -> Place:
@@ -143,15 +152,26 @@ def _learn_ids(data: DataSpec, name: str, column: _Learned, bags: Bags, place: P
         column.vocabulary.add(bags.elements, name, place_of)
     elif data.encoding is Encoding.IDENTITY:
         ids, missing = to_integers(bags.elements, name, place_of)
-        known = ids if missing is None else ids[~missing]
-        if known.size:
-            if int(known.min()) < 0:
-                at = int(np.flatnonzero((ids < 0) & (True if missing is None else ~missing))[0])
-                raise DataError(
-                    f"{place_of(at)}: column '{name}': id {ids[at]} is negative; with data.encoding=identity an id is "
-                    "the number of its row; use vocabulary or hash"
-                )
-            column.largest = max(column.largest, int(known.max()))
+        ids = ids if missing is None else np.where(missing, -1 if column.largest < 0 else 0, ids)
+        wrong = (ids < 0) | (ids > MOST_ROWS - 2)  # one more row is for a missing id
+        wrong = wrong if missing is None else wrong & ~missing
+        if wrong.any():
+            at = int(np.flatnonzero(wrong)[0])
+            _refuse_row(written_id(bags.elements, ids, at), name, place_of(at))
+        column.largest = max(column.largest, int(ids.max(initial=-1)))
+
+
+def _refuse_row(value: int, name: str, where: str) -> None:
+    """Say why an id cannot be the number of a row."""
+    if value < 0:
+        raise DataError(
+            f"{where}: column '{name}': id {value} is negative; with data.encoding=identity an id is "
+            "the number of its row; use vocabulary or hash"
+        )
+    raise DataError(
+        f"{where}: id {value} of column '{name}' needs a table of {value + 2} rows, and the limit is {MOST_ROWS} "
+        "(2^48); use data.encoding=vocabulary or hash"
+    )
 
 
 def _finite(values: Any, name: str, place: Place) -> Any:

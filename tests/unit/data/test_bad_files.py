@@ -8,10 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from neo.data.spec import READERS, DataConfig, Split
 from neo.data.vocabulary import load_schema
-from neo.errors import DataError
+from neo.errors import ConfigError, DataError
 
 CSV: dict[str, Any] = {"name": "csv", "label": "y", "dense": ["d"], "categorical": ["a"], "shuffle": False}
+EMPTY = {"y": pa.array([], pa.null()), "d": pa.array([], pa.null()), "a": pa.array([], pa.int8())}
 PARQUET: dict[str, Any] = {**CSV, "name": "parquet"}
 
 
@@ -42,7 +44,7 @@ def test_r22_value_that_is_no_number(learn: Any, load: Any, write_text: Any) -> 
     spec, schema = learn(name="criteo", path=str(path))
     with pytest.raises(DataError) as error:
         load(spec, schema)
-    assert message(error) == f"'{path}', line 701: column 'I4': '12x' is not a number"
+    assert message(error) == f"'{path}', line 701: column 'I4': '12x' is not a whole number"
     path = write_text("y,d,a\n1,2,x\n\n0,many,x\n")
     with pytest.raises(DataError) as error:
         learn(path=str(path), **CSV)
@@ -69,17 +71,84 @@ def test_r22_value_that_is_no_whole_number(learn: Any, write_text: Any, write_pa
 
 def test_r22_missing_column(learn: Any, write_text: Any, write_parquet: Any) -> None:
     path = write_text("y,age,a\n1,2,x\n")
-    with pytest.raises(DataError) as error:
-        learn(path=str(path), **{**CSV, "dense": ["ages"]})
-    expected = f"'{path}', line 1: there is no column 'ages'; did you mean 'age'? Choices: a, age, y"
-    assert message(error) == expected
     parquet = write_parquet({"y": [1], "age": [1], "a": [1]})
-    with pytest.raises(DataError) as error:
-        learn(path=str(parquet), **{**PARQUET, "dense": ["ages"]})
-    assert message(error) == f"'{parquet}': there is no column 'ages'; did you mean 'age'? Choices: a, age, y"
-    twice = write_text("y,d,a,d\n1,2,x,3\n")
-    with pytest.raises(DataError, match="line 1: there are 2 columns 'd'; rename one"):
-        learn(path=str(twice), **CSV)
+    for config in ({**CSV, "path": str(path)}, {**PARQUET, "path": str(parquet)}):
+        given = DataConfig(**{**config, "dense": ["ages"]})
+        expected = f"there is no column 'ages' in '{given.path}'; did you mean 'age'? Choices: a, age, y"
+        assert [str(finding) for finding in given.validate()] == [f"dense: {expected}"]
+        with pytest.raises(ConfigError) as error:  # a file that changed since
+            READERS.get(given.name)(given.to_spec(), Split.TRAIN)
+        assert str(error.value) == f"1 mistake in the configuration:\n  data.dense: {expected}"
+
+
+def test_r33_every_wrong_column_is_found_at_once(write_parquet: Any, write_text: Any) -> None:
+    train = write_parquet({"click": [1], "age": [3], "user": ["u"], "tags": [[1]], "w": [1.0]}, name="train.parquet")
+    val = write_parquet({"click": ["1"], "user": ["u"], "tags": [[1]], "w": [1.0]}, name="val.parquet")
+    config = DataConfig(
+        name="parquet",
+        path=str(train),
+        val_path=str(val),
+        label="click",
+        dense=["agee", "age"],
+        categorical=["user", "nosuch"],
+        lists=["tag"],
+        list_weights=["w"],
+    )
+    choices = "Choices: age, click, tags, user, w"
+    assert [str(finding) for finding in config.validate()] == [
+        f"dense: there is no column 'agee' in '{train}'; did you mean 'age'? {choices}",
+        f"categorical: there is no column 'nosuch' in '{train}'; {choices}",
+        f"lists: there is no column 'tag' in '{train}'; did you mean 'tags'? {choices}",
+        f"list_weights: column 'w' in '{train}' has the type double; weights are lists of numbers",
+        f"dense: there is no column 'age' in '{val}'; did you mean 'tags'? Choices: click, tags, user, w",
+        f"label: column 'click' in '{val}' has the type string, which is no number",
+    ]
+    config = DataConfig(
+        name="csv", path=str(write_text("y,d,a,d\n1,2,x,3\n")), label="l", dense=["d"], categorical=["b"]
+    )
+    assert [str(finding) for finding in config.validate()] == [
+        f"label: there is no column 'l' in '{config.path}'; Choices: a, d, d, y",
+        f"categorical: there is no column 'b' in '{config.path}'; Choices: a, d, d, y",
+        f"dense: there are 2 columns 'd' in '{config.path}'; rename one",
+    ]
+
+
+@pytest.mark.parametrize(("separator", "shown"), [(";", "';'"), ("\t", "tabs")])
+def test_a_csv_file_with_another_separator(separator: str, shown: str, write_text: Any) -> None:
+    train = write_text("y,d,a\n1,2,x\n", name="train.csv")
+    val = write_text(f"y{separator}d{separator}a\n1{separator}2{separator}x\n", name="val.csv")
+    [finding] = DataConfig(path=str(train), val_path=str(val), **CSV).validate()
+    assert str(finding) == (
+        f"val_path: '{val}', line 1: the only column is 'y{separator}d{separator}a', which looks separated by {shown}; "
+        "neo reads commas: write the file with them"
+    )
+
+
+def test_r22_criteo_is_checked_value_by_value(learn: Any, load: Any, write_text: Any) -> None:
+    def refused(encoding: str, **changed: str) -> str:
+        path = write_text(criteo_line() * 700 + criteo_line(**changed) + criteo_line() * 9, name="day.tsv")
+        with pytest.raises(DataError) as error:
+            load(*learn(name="criteo", path=str(path), encoding=encoding))
+        return message(error).removeprefix(f"'{path}', line 701: column ")
+
+    for encoding in ("hash", "vocabulary"):
+        for value in ("zzzz", '"ab', "123456789", "0x12", " ", "\u00e9a"):
+            expected = f"'C3': '{value}' is not a hexadecimal id of at most 8 digits"
+            assert refused(encoding, f16=value) == expected
+        for value in ("1.5", "0x1F", "1e3", "nan"):
+            assert refused(encoding, f1=value) == f"'I1': '{value}' is not a whole number"
+    assert refused("hash", f2="99999999999999999999").startswith("'I2': '99999999999999999999' is not between -2^63")
+
+
+@pytest.mark.parametrize("encoding", ["hash", "vocabulary"])
+def test_case_of_a_hexadecimal_id_does_not_matter(encoding: str, learn: Any, load: Any, write_text: Any) -> None:
+    lines = [criteo_line(f14="05DB916E", f15=""), criteo_line(f14="05db916e", f15=""), criteo_line(f14="", f15="aB")]
+    spec, schema = learn(
+        name="criteo", path=str(write_text("".join(lines), "day.tsv")), encoding=encoding, shuffle=False
+    )
+    ids = load(spec, schema)[0].sparse.values.tolist()
+    assert ids[0] == ids[1] > ids[2] == 0
+    assert ids[3] == ids[4] == 0 < ids[5]
 
 
 def test_r22_empty_file(learn: Any, write_text: Any, write_parquet: Any) -> None:
@@ -87,10 +156,30 @@ def test_r22_empty_file(learn: Any, write_text: Any, write_parquet: Any) -> None
     with pytest.raises(DataError) as error:
         learn(path=str(path), **CSV)
     assert message(error) == f"'{path}' is empty: it holds no samples; remove it"
-    parquet = write_parquet({"y": pa.array([], pa.int8()), "d": pa.array([], pa.int8()), "a": pa.array([], pa.int8())})
+    parquet = write_parquet(EMPTY)
     with pytest.raises(DataError) as error:
         learn(path=str(parquet), **PARQUET)
     assert message(error) == f"'{parquet}' is empty: it holds no samples; remove it"
+
+
+def test_empty_files_beside_others_are_left_out(learn: Any, load: Any, write_text: Any, write_parquet: Any) -> None:
+    write_parquet(EMPTY, name="p/0.parquet")
+    write_parquet({"y": [0, 1], "d": [1, 2], "a": ["u", "v"]}, name="p/1.parquet")
+    path = write_parquet(EMPTY, name="p/2.parquet")
+    spec, schema = learn(path=str(path.parent), **PARQUET)
+    assert load(spec, schema)[0].labels.tolist() == [0, 1]
+    (path.parent / "1.parquet").unlink()
+    with pytest.raises(DataError) as error:
+        learn(path=str(path.parent), **PARQUET)
+    assert message(error) == f"all 2 files in '{path.parent}' are empty: they hold no samples"
+    for name, text in (("c/0.csv", "y,d,a\n"), ("c/1.csv", ""), ("c/2.csv", "y,d,a\n0,1,u\n1,2,v\n")):
+        path = write_text(text, name=name)
+    spec, schema = learn(path=str(path.parent / "*.csv"), **CSV)
+    assert load(spec, schema)[0].labels.tolist() == [0, 1]
+    path.write_text("y,d,a\n")
+    with pytest.raises(DataError) as error:
+        learn(path=str(path.parent), **CSV)
+    assert message(error) == f"all 2 files in '{path.parent}' are empty: they hold no samples"
 
 
 def test_r22_broken_files(learn: Any, load: Any, write_parquet: Any, write_text: Any) -> None:
@@ -121,23 +210,34 @@ def test_r22_wrong_type(learn: Any, load: Any, write_parquet: Any) -> None:
 
     def refused(columns: dict[str, Any], **config: Any) -> str:
         path = write_parquet({**good, **columns})
-        with pytest.raises(DataError) as error:
-            learn(path=str(path), **{**PARQUET, **config})
-        return message(error).removeprefix(f"'{path}': ")
+        given = DataConfig(path=str(path), **{**PARQUET, **config})
+        [finding] = given.validate()
+        with pytest.raises(ConfigError, match=re.escape(f"data.{finding}")):  # a file that changed since
+            READERS.get(given.name)(given.to_spec(), Split.TRAIN)
+        return str(finding).replace(f" in '{path}'", "")
 
-    assert refused({"d": ["1", "2"]}) == "column 'd' has the type string, which is no number"
-    assert refused({"a": [[1], [2]]}) == "column 'a' has the type list<element: int64>; name it in data.lists instead"
+    assert refused({"d": ["1", "2"]}) == "dense: column 'd' has the type string, which is no number"
+    text = refused({"d": pa.array([1, 2], pa.timestamp("s"))})
+    assert text.startswith("dense: column 'd' has the type timestamp[") and text.endswith("], which is no number")
+    text = "categorical: column 'a' has the type list<element: int64>; name it in data.lists instead"
+    assert refused({"a": [[1], [2]]}) == text
     assert "data.lists names list columns" in refused({}, categorical=[], lists=["a"])
     text = refused({"a": pa.array([1, 2], pa.timestamp("s"))})
     assert text.endswith("ids must be whole numbers or text")
     text = refused({"w": [1, 2], "l": [[1], [2]]}, lists=["l"], list_weights=["w"])
-    assert text == "column 'w' has the type int64; weights are lists of numbers"
+    assert text == "list_weights: column 'w' has the type int64; weights are lists of numbers"
 
 
 def test_r22_ids_of_another_kind_than_in_training(learn: Any, load: Any, write_parquet: Any) -> None:
     train = write_parquet({"y": [0, 1], "a": [1, 2]}, name="train.parquet")
     val = write_parquet({"y": [0, 1], "a": ["1", "2"]}, name="val.parquet")
-    config = {"name": "parquet", "path": str(train), "val_path": str(val), "label": "y", "categorical": ["a"]}
+    config: dict[str, Any] = {
+        "name": "parquet",
+        "path": str(train),
+        "val_path": str(val),
+        "label": "y",
+        "categorical": ["a"],
+    }
     expected = f"'{val}': column 'a' holds text, but whole numbers in the training data"
     with pytest.raises(DataError) as error:
         learn(**config)
@@ -150,8 +250,8 @@ def test_r22_ids_of_another_kind_than_in_training(learn: Any, load: Any, write_p
         load(spec, schema, split="val")
     assert message(error) == expected
     bare = write_parquet({"y": [0, 1]}, name="bare.parquet")
-    with pytest.raises(DataError, match="there is no column 'a'"):
-        learn(**{**config, "val_path": str(bare)})
+    [finding] = DataConfig(**{**config, "val_path": str(bare)}).validate()
+    assert str(finding) == f"categorical: there is no column 'a' in '{bare}'; Choices: y"
 
 
 def test_r22_weights_that_do_not_fit(learn: Any, load: Any, write_parquet: Any) -> None:
@@ -201,13 +301,58 @@ def test_negative_ids_are_no_rows(learn: Any, write_text: Any) -> None:
         learn(name="csv", path=str(path), label="y", categorical=["a"], encoding="identity")
 
 
-@pytest.mark.parametrize(("label", "shown"), [("2", "2.0"), ("-0.5", "-0.5"), ("nan", "nan"), ("", "nan")])
-def test_r23_labels(label: str, shown: str, learn: Any, load: Any, write_text: Any) -> None:
+def test_ids_that_are_too_large_for_rows(learn: Any, load: Any, write_parquet: Any, write_text: Any) -> None:
+    config = {"label": "y", "categorical": ["a"], "encoding": "identity", "shuffle": False}
+
+    def refused(values: Any, **changed: Any) -> str:
+        path = write_parquet({"y": [0] * len(values), "a": values}, row_group_size=2)
+        with pytest.raises(DataError) as error:
+            load(*learn(name="parquet", path=str(path), **{**config, **changed}))
+        return message(error).removeprefix(f"'{path}', row group ")
+
+    large = 2**63 + 79
+    text = "of column 'a' needs a table of {} rows, and the limit is 281474976710656 (2^48); "
+    text += "use data.encoding=vocabulary or hash"
+    ids = pa.array([1, 2, None, large], pa.uint64())
+    assert refused(ids) == f"1, row 1: id {large} " + text.format(large + 2)
+    assert refused([0, 2**48 - 1]) == f"0, row 1: id {2**48 - 1} " + text.format(2**48 + 1)
+    assert f"column 'a': id {large} is outside its table's rows [0, 9]" in refused(ids, num_embeddings=[10])
+    assert (
+        learn(path=str(write_parquet({"y": [0], "a": [2**48 - 2]})), name="parquet", **config)[1]
+        .features[0]
+        .num_embeddings
+        == 2**48
+    )
+    for encoding in ("hash", "vocabulary"):  # they have no trouble with them
+        path = write_parquet({"y": [0] * 4, "a": ids})
+        load(*learn(name="parquet", path=str(path), **{**config, "encoding": encoding}))
+    assert refused([1.0, 2.0**60]).endswith("is beyond 2^53, where fractions skip whole numbers")
+    path = write_text(f"y,a\n0,1\n1,{large}\n")
+    with pytest.raises(DataError) as error:
+        learn(name="csv", path=str(path), **config)
+    expected = f"'{path}', line 3: column 'a': '{large}' is not between -2^63 and 2^63 - 1, the range of whole numbers"
+    assert message(error) == expected
+
+
+@pytest.mark.parametrize(
+    ("label", "fault"),
+    [
+        ("2", "label 2.0 is outside [0, 1]"),
+        ("-0.5", "label -0.5 is outside [0, 1]"),
+        ("nan", "the label is missing"),
+        ("", "the label is missing"),
+    ],
+)
+def test_r23_labels(label: str, fault: str, learn: Any, load: Any, write_text: Any) -> None:
     path = write_text("y,a\n" + "1,x\n" * 24 + f"{label},x\n" + "0,x\n" * 10)
-    spec, schema = learn(name="csv", path=str(path), label="y", categorical=["a"], shuffle=False)
+    config = {"name": "csv", "path": str(path), "label": "y", "categorical": ["a"], "shuffle": False}
+    with pytest.raises(DataError) as error:
+        learn(**config)  # reads the file anyway
+    assert message(error) == f"'{path}', line 26: column 'y': {fault}"
+    spec, schema = learn(**config, encoding="hash")
     with pytest.raises(DataError) as error:
         load(spec, schema, size=10, rank=0, world_size=2)
-    assert message(error) == f"batch 2: label {shown} of sample 4 is outside [0, 1] ('{path}', line 26)"
+    assert message(error) == f"'{path}', line 26: column 'y': {fault} (batch 2, sample 4)"
     load(spec, schema, size=10, rank=1, world_size=2)
 
 

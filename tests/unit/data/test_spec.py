@@ -102,7 +102,7 @@ def test_paths(tmp_path: Path) -> None:
 
 def test_columns(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
-    path.write_text("y\n1\n")
+    path.write_text("y,a,w\n1,x,1\n")
     found = findings(name="csv", path=str(path))
     assert "write data.label=COLUMN" in found["label"]
     assert "names no column" in found["categorical"]
