@@ -47,6 +47,7 @@ def main(folder: Path) -> None:
         table = make(num_samples, seed)
         pyarrow.parquet.write_table(table, folder / f"{split}.parquet", row_group_size=10_000)
         pyarrow.csv.write_csv(table.drop_columns(["tags"]), folder / f"{split}.csv")
+        print(f"wrote {num_samples:,} samples: {folder / split}.parquet, and without tags {folder / split}.csv")
 
 
 if __name__ == "__main__":

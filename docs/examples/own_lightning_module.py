@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader, Dataset
 from neo.data.batch import SparseFeatures
 from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
 from neo.strategy.neo_strategy import NeoStrategy
+from neo.strategy.quiet import silence_lightning
 from neo.tables.spec import TableSpec
 
 Sample = tuple[list[int], list[int], float]  # ids of "user", ids of "items", label
@@ -48,9 +49,16 @@ class ClickModel(pl.LightningModule):
 
 
 if __name__ == "__main__":
+    silence_lightning()  # hints and advertisements only
     strategy = NeoStrategy(sharding="auto")
     trainer = pl.Trainer(
-        accelerator="cpu", devices=2, strategy=strategy, max_epochs=2, enable_checkpointing=False, logger=False
+        accelerator="cpu",
+        devices=2,
+        strategy=strategy,
+        max_epochs=2,
+        enable_checkpointing=False,
+        enable_model_summary=False,  # Lightning's table does not know the size of sharded tables
+        logger=False,
     )
     trainer.fit(ClickModel(), DataLoader(Clicks(), batch_size=64, shuffle=True, collate_fn=collate))
     trainer.print(f"trained on {trainer.world_size} ranks, loss {float(trainer.callback_metrics['loss']):.4f}")

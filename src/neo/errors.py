@@ -59,6 +59,10 @@ class UnsupportedError(NeoError):
     """A combination that no installed backend can execute."""
 
 
+class DivergedError(NeoError):
+    """The training loss is not finite: going on is of no use."""
+
+
 class DataError(NeoError):
     """The data is not what the configuration says: names file, place, column and value."""
 

@@ -23,7 +23,19 @@ def test_the_example_trains_on_two_ranks(launcher: list[str], tmp_path: Path) ->
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("trained on 2 ranks, loss 0.") == 1
+    for noise in ("Tip", "litlogger", "deprecated", "Params", "GPU available"):
+        assert noise not in done.stdout + done.stderr
 
 
 def test_the_example_has_at_most_sixty_lines() -> None:
     assert len(EXAMPLE.read_text().splitlines()) <= 60
+
+
+def test_the_table_maker_says_what_it_wrote(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "docs/examples/make_table.py"), "clicks"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == [
+        "wrote 60,000 samples: clicks/train.parquet, and without tags clicks/train.csv",
+        "wrote 10,000 samples: clicks/val.parquet, and without tags clicks/val.csv",
+    ]
+    assert (tmp_path / "clicks" / "val.parquet").is_file()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from integration.run_parent import prepare, train
-from neo.errors import DataError
+from neo.errors import DataError, DivergedError
 from worker_pool import WorkerPool
 
 
@@ -60,11 +60,25 @@ def test_a_bad_label_on_one_rank_ends_the_run_with_our_error(worker_pool: Worker
         "label": "label",
         "dense": ["price"],
         "categorical": ["item"],
+        "encoding": "hash",
+        "dense_transform": "none",  # nothing is learned, so that nobody reads the file before the ranks do
     }
     data |= {"global_batch_size": 8, "shuffle": False, "num_samples": None, "val_samples": None}
     config = prepare(tmp_path, 2, data=data)
-    with pytest.raises(DataError, match=r"label 2\.0 of sample 7 is outside \[0, 1\]"):
+    with pytest.raises(DataError, match=r"column 'label': label 2\.0 is outside \[0, 1\] \(batch 1, sample 7\)"):
         worker_pool.run(2, train, config, tmp_path, timeout_s=20)  # the other rank waits in vain until then
+
+
+@pytest.mark.parametrize("every_n_steps", [4, 1000])
+def test_a_diverged_training_ends_on_all_ranks(worker_pool: WorkerPool, tmp_path: Path, every_n_steps: int) -> None:
+    trainer = {"log_every_n_steps": every_n_steps, "max_epochs": 1}
+    config = prepare(tmp_path, 2, optim={"dense": {"name": "sgd", "lr": 1e30}}, trainer=trainer)
+    step = 4 if every_n_steps == 4 else 8
+    with pytest.raises(
+        DivergedError, match=rf"training loss of step {step} is not finite \(rank 0, 1\): .*optim.sparse.lr"
+    ):
+        worker_pool.run(2, train, config, tmp_path, timeout_s=60)
+    assert not (tmp_path / "summary.json").exists()
 
 
 def test_a_missing_schema_is_an_error_of_ours(worker_pool: WorkerPool, tmp_path: Path) -> None:

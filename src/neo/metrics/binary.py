@@ -6,6 +6,7 @@ of a positive and a negative sample that fall into the same bin; half of those p
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import torch
@@ -20,12 +21,20 @@ _SCALE = 1e3
 _LIMIT = math.asinh(1e4 * _SCALE)
 
 
+class NoAuc(StrEnum):
+    """Why there is no AUC."""
+
+    NO_SAMPLES = "no samples"
+    NOT_FINITE = "logits are not finite"
+    ONE_CLASS = "one class only"
+
+
 @dataclass(frozen=True)
 class BinaryReport:
     """The metrics over all samples of all ranks; None where a metric is undefined.
 
     Attributes:
-        auc: Area under the ROC curve; None if all samples are of one class.
+        auc: Area under the ROC curve; None where ``no_auc`` says why.
         auc_error: Bound of the error that the histogram adds to ``auc``.
         log_loss: Mean of the binary cross-entropy, in nats.
         ne: Normalized entropy: ``log_loss`` over that of always predicting the mean label; None with one class.
@@ -33,6 +42,7 @@ class BinaryReport:
         accuracy: Share of samples on the right side of probability 0.5.
         calibration: Mean prediction over mean label; None without positive samples.
         samples: Number of samples.
+        no_auc: Why there is no AUC; None if there is one.
     """
 
     auc: float | None
@@ -42,6 +52,7 @@ class BinaryReport:
     accuracy: float | None
     calibration: float | None
     samples: int
+    no_auc: NoAuc | None = None
 
 
 class BinaryMetrics(Metric):
@@ -59,8 +70,8 @@ class BinaryMetrics(Metric):
         super().__init__(dist_sync_fn=kwargs.pop("dist_sync_fn", _all_reduce), **kwargs)
         for name in ("positives", "negatives"):
             self.add_state(name, torch.zeros(NUM_BINS, dtype=torch.float64), dist_reduce_fx="sum")
-        # sums of: loss, prediction, label, correct, samples
-        self.add_state("sums", torch.zeros(5, dtype=torch.float64), dist_reduce_fx="sum")
+        # sums of: loss, prediction, label, correct, samples, logits that are not finite
+        self.add_state("sums", torch.zeros(6, dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
         """Add a batch.
@@ -77,14 +88,15 @@ class BinaryMetrics(Metric):
         loss = functional.binary_cross_entropy_with_logits(scores, targets, reduction="sum")
         correct = ((scores > 0) == (targets > 0.5)).sum()
         samples = torch.full_like(loss, targets.numel())
-        self.sums += torch.stack((loss, torch.sigmoid(scores).sum(), targets.sum(), correct.double(), samples))
+        broken = (~scores.isfinite()).sum().double()
+        self.sums += torch.stack((loss, torch.sigmoid(scores).sum(), targets.sum(), correct.double(), samples, broken))
 
     def compute(self) -> dict[str, Tensor]:
         """Return every metric as a float64 scalar, NaN where it is undefined; see ``BinaryReport``."""
-        loss, prediction, label, correct, samples = self.sums.unbind()
+        loss, prediction, label, correct, samples, broken = self.sums.unbind()
         rate = label / samples
         positive, negative = self.positives.sum(), self.negatives.sum()
-        pairs = torch.where(loss.isnan(), loss, positive * negative)  # a logit that is NaN has no place in the order
+        pairs = torch.where(broken > 0, math.nan, positive * negative)  # a logit that is NaN has no place in the order
         below = self.negatives.cumsum(0) - self.negatives
         entropy = -(torch.xlogy(rate, rate) + torch.xlogy(1 - rate, 1 - rate))
         ratio = (loss / samples) / entropy
@@ -96,13 +108,18 @@ class BinaryMetrics(Metric):
             "accuracy": correct / samples,
             "calibration": torch.where(label > 0, prediction / label, math.nan),
             "samples": samples,
+            "not_finite": broken,
         }
 
     def report(self) -> BinaryReport:
         """Return the metrics over all ranks. Every rank must call it."""
         values = {name: float(value) for name, value in self.compute().items()}
-        samples = int(values.pop("samples"))
-        return BinaryReport(**{n: v if math.isfinite(v) else None for n, v in values.items()}, samples=samples)
+        samples, broken = int(values.pop("samples")), int(values.pop("not_finite"))
+        known = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        why = None
+        if known["auc"] is None:
+            why = NoAuc.NO_SAMPLES if samples == 0 else NoAuc.NOT_FINITE if broken else NoAuc.ONE_CLASS
+        return BinaryReport(**known, samples=samples, no_auc=why)
 
 
 def _all_reduce(state: Tensor, group: Any) -> list[Tensor]:

@@ -11,8 +11,10 @@ import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.trainer.states import TrainerFn
 from typing_extensions import override
 
+from neo.errors import DivergedError
 from neo.strategy.lightning_module import RecommendationModule
 
 _KEPT_STEPS = 100_000
@@ -90,7 +92,8 @@ class StepMeter(Callback):
 class TrainLog(Callback):
     """Every so many steps write the global batch's loss, the rate and the learning rates; after validation its metrics.
 
-    Only at those steps the ranks exchange their losses.
+    Only at those steps, before a validation and at the end the ranks exchange their losses; a loss that is not finite
+    ends the run then, on all ranks alike.
 
     Args:
         meter: Where the rate comes from.
@@ -114,7 +117,7 @@ class TrainLog(Callback):
         if trainer.global_step % self._every_n_steps:
             return
         values: dict[str, float | None] = {
-            "train/loss": global_loss(pl_module),
+            "train/loss": finite_loss(trainer, pl_module),
             "train/samples_per_s": self._meter.recent_samples_per_s(),
         }
         for group in trainer.optimizers[0].param_groups:
@@ -125,7 +128,14 @@ class TrainLog(Callback):
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Keep the loss of the last step."""
         assert isinstance(pl_module, RecommendationModule)
-        self.last_loss = global_loss(pl_module)
+        self.last_loss = finite_loss(trainer, pl_module)
+
+    @override
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Do not validate a model that has diverged."""
+        assert isinstance(pl_module, RecommendationModule)
+        if trainer.state.fn == TrainerFn.FITTING:
+            finite_loss(trainer, pl_module)
 
     @override
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -137,14 +147,47 @@ class TrainLog(Callback):
             _write(trainer, {f"val/{name}": getattr(report, name) for name in names})
 
 
-def global_loss(module: RecommendationModule) -> float | None:
-    """Return the mean loss of the last step over its whole global batch. Every rank must call it."""
-    loss_sum = module.last_loss_sum.to(module.device, torch.float64)
-    total = torch.stack((loss_sum, torch.full_like(loss_sum, module.last_samples)))
-    if dist.is_initialized():
+@dataclass(frozen=True)
+class GlobalLoss:
+    """The loss of the last step over its whole global batch.
+
+    Attributes:
+        mean: None if there were no samples.
+        broken_ranks: Ranks whose own loss is not finite.
+    """
+
+    mean: float | None
+    broken_ranks: tuple[int, ...]
+
+
+def global_loss(module: RecommendationModule) -> GlobalLoss:
+    """Return the loss of the last step over all ranks. Every rank must call it."""
+    initialized = dist.is_initialized()
+    rank, size = (dist.get_rank(), dist.get_world_size()) if initialized else (0, 1)
+    total = torch.zeros(2 + size, dtype=torch.float64, device=module.device)
+    total[0] = module.last_loss_sum
+    total[1] = module.last_samples
+    total[2 + rank] = ~module.last_loss_sum.isfinite()
+    if initialized:
         dist.all_reduce(total)
-    loss, samples = total.tolist()
-    return loss / samples if samples > 0 else None
+    loss, samples, *broken = total.tolist()
+    return GlobalLoss(loss / samples if samples > 0 else None, tuple(r for r, flag in enumerate(broken) if flag))
+
+
+def finite_loss(trainer: pl.Trainer, module: RecommendationModule) -> float | None:
+    """Return the mean loss of the last step over its whole global batch. Every rank must call it.
+
+    Raises:
+        DivergedError: It is not finite; every rank raises the same.
+    """
+    loss = global_loss(module)
+    if loss.broken_ranks:
+        ranks = ", ".join(map(str, loss.broken_ranks[:8])) + (", ..." if len(loss.broken_ranks) > 8 else "")
+        raise DivergedError(
+            f"the training loss of step {trainer.global_step} is not finite (rank {ranks}): the training has diverged "
+            "at this step or before it; lower optim.sparse.lr or optim.dense.lr, or check the data"
+        )
+    return loss.mean
 
 
 def _write(trainer: pl.Trainer, values: dict[str, float | None]) -> None:

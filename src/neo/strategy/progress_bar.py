@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from typing_extensions import override
 
-from neo.strategy.callbacks import StepMeter
+from neo.strategy.callbacks import StepMeter, global_loss
 from neo.strategy.lightning_module import RecommendationModule
 from neo.units import format_count
 
@@ -56,16 +56,18 @@ class ProgressBar(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Refresh if it is time."""
+        total = total_steps(trainer)
+        done = trainer.global_step >= total
+        assert isinstance(pl_module, RecommendationModule)
+        last = global_loss(pl_module).mean if done else None  # every rank is here, and so the ranks can join theirs
         if not trainer.is_global_zero:
             return
         now_s = time.monotonic()
-        total = total_steps(trainer)
-        done = trainer.global_step >= total
         if now_s - self._shown_s < (_REFRESH_S if self._bar is not None else _LINE_EVERY_S) and not done:
             return
         self._shown_s = now_s
-        assert isinstance(pl_module, RecommendationModule)
-        text = status_text(trainer, pl_module, self._meter)
+        loss = _loss_text(last) if done else _own_loss_text(trainer, pl_module)
+        text = "  ".join(part for part in (loss, *_rate_texts(trainer, self._meter)) if part)
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=trainer.global_step, description="training", text=text, refresh=True)
         else:
@@ -111,15 +113,25 @@ def total_steps(trainer: pl.Trainer) -> float:
     return min(by_epochs, math.inf if trainer.max_steps == -1 else trainer.max_steps)
 
 
-def status_text(trainer: pl.Trainer, module: RecommendationModule, meter: StepMeter) -> str:
-    """Return ``loss 0.4513  123 k samples/s  0:01:20 left``; the loss is this rank's."""
+def _loss_text(loss: float | None) -> str:
+    return "" if loss is None else f"loss {loss:.4f}"
+
+
+def _own_loss_text(trainer: pl.Trainer, module: RecommendationModule) -> str:
+    """Return ``loss 0.4513 (rank 0)``: asking the other ranks would hold all of them up."""
+    if module.last_samples == 0:
+        return ""
+    text = _loss_text(float(module.last_loss_sum) / module.last_samples)
+    return text if trainer.world_size == 1 else f"{text} (rank {trainer.global_rank})"
+
+
+def _rate_texts(trainer: pl.Trainer, meter: StepMeter) -> list[str]:
+    """Return ``123 k samples/s`` and ``0:01:20 left``, as far as they are known."""
     parts = []
-    if module.last_samples > 0:
-        parts.append(f"loss {float(module.last_loss_sum) / module.last_samples:.4f}")
     rate, step_s = meter.recent_samples_per_s(), meter.recent_step_s()
     if rate is not None:
         parts.append(f"{format_count(rate)} samples/s")
     left = total_steps(trainer) - trainer.global_step
-    if step_s is not None and not math.isinf(left):
+    if step_s is not None and left > 0 and not math.isinf(left):
         parts.append(f"{timedelta(seconds=round(left * step_s))} left")
-    return "  ".join(parts)
+    return parts

@@ -37,7 +37,7 @@ class _WithoutChatter(logging.Filter):
 
 
 def silence_lightning() -> None:
-    """Drop what Lightning says that helps nobody who trains with neo. For worker processes of our own."""
+    """Drop what Lightning says that helps nobody who trains with neo. Call it before the ``Trainer`` is made."""
     for name in (
         "lightning.pytorch.utilities.rank_zero",
         "lightning.fabric.utilities.distributed",

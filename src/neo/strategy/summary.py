@@ -1,6 +1,8 @@
 """What a run reached: as ``summary.json`` and as a small table."""
 
+import io
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -11,9 +13,15 @@ from rich.console import Console
 from rich.table import Table
 
 from neo.data.synthetic import Attainable
-from neo.metrics.binary import BinaryReport
+from neo.metrics.binary import BinaryReport, NoAuc
 from neo.strategy.callbacks import Throughput
 from neo.units import format_count
+
+_NO_AUC = {
+    NoAuc.NO_SAMPLES: "there are no validation samples",
+    NoAuc.NOT_FINITE: "the model's logits are not finite; lower optim.sparse.lr or optim.dense.lr, or check the data",
+    NoAuc.ONE_CLASS: "all validation samples are of one class",
+}
 
 
 @dataclass(frozen=True)
@@ -79,9 +87,9 @@ class RunOutcome:
 
 
 def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
-    """Write ``summary.json``; an existing file is replaced in one step."""
+    """Write ``summary.json``, null for what is not finite; an existing file is replaced in one step."""
     draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    draft.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    draft.write_text(json.dumps(_finite(summary), indent=2, allow_nan=False) + "\n", encoding="utf-8")
     draft.replace(path)
 
 
@@ -98,9 +106,17 @@ def print_summary(outcome: RunOutcome, console: Console) -> None:
         table.add_row("samples/s", format_count(rate), "")
         table.add_row("step time", f"{median_s * 1e3:.1f} ms", "")
     table.add_row("trained on", f"{format_count(outcome.samples)} samples in {outcome.steps} steps", "")
-    console.print(table, highlight=False)
+    for line in _lines(table, console.width):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     for line in _remarks(outcome):
         console.print(line, highlight=False, soft_wrap=True)
+
+
+def _lines(table: Table, width: int) -> list[str]:
+    """Return the lines of a table without the blanks that fill up its empty cells."""
+    drawn = io.StringIO()
+    Console(file=drawn, width=width, color_system=None, force_terminal=False).print(table, highlight=False)
+    return [line.rstrip() for line in drawn.getvalue().splitlines()]
 
 
 def _quality_rows(outcome: RunOutcome) -> list[tuple[str, str, str]]:
@@ -119,14 +135,23 @@ def _quality_rows(outcome: RunOutcome) -> list[tuple[str, str, str]]:
 
 def _remarks(outcome: RunOutcome) -> list[str]:
     remarks = []
-    if outcome.val is not None and outcome.val.auc is None:
-        remarks.append("no AUC: all validation samples are of one class")
+    if outcome.val is not None and outcome.val.no_auc is not None:
+        remarks.append(f"no AUC: {_NO_AUC[outcome.val.no_auc]}")
     for table, count in outcome.out_of_range.items():
         if count:
             remarks.append(f"table {table}: {count} ids out of range were repaired")
     if outcome.column_wise_semantics == "per_shard":
         remarks.append("column shards keep their own row-wise optimizer state (column_wise_semantics: per_shard)")
     return remarks
+
+
+def _finite(value: Any) -> Any:
+    """Return the value with None in place of every number that JSON cannot hold."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _number(value: float | None) -> str:

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional
 
-from neo.metrics.binary import NUM_BINS, BinaryMetrics, BinaryReport
+from neo.metrics.binary import NUM_BINS, BinaryMetrics, BinaryReport, NoAuc
 from worker_pool import WorkerPool
 
 
@@ -82,12 +82,17 @@ def test_one_class_has_no_auc() -> None:
 
 
 def test_no_samples_at_all() -> None:
-    assert report(torch.empty(0), torch.empty(0)) == BinaryReport(None, None, None, None, None, None, 0)
+    assert report(torch.empty(0), torch.empty(0)) == BinaryReport(
+        None, None, None, None, None, None, 0, NoAuc.NO_SAMPLES
+    )
 
 
 def test_a_logit_that_is_not_a_number_is_not_hidden() -> None:
-    found = report(torch.tensor([math.nan, 1.0]), torch.tensor([1.0, 0.0]))
-    assert (found.auc, found.log_loss) == (None, None)
+    for broken in (math.nan, math.inf, -math.inf):
+        for labels in ([1.0, 0.0], [1.0, 1.0]):
+            found = report(torch.tensor([broken, 1.0]), torch.tensor(labels))
+            assert (found.auc, found.no_auc) == (None, NoAuc.NOT_FINITE)
+            assert found.no_auc == "logits are not finite"
 
 
 def test_memory_is_bounded_and_not_saved() -> None:
@@ -124,4 +129,4 @@ def test_r32_auc_over_ranks(worker_pool: WorkerPool, parts: list[tuple[list[floa
 
 def test_r32_one_class_over_all_ranks(worker_pool: WorkerPool) -> None:
     for found in worker_pool.run(2, report_of_rank, [([0.9], [1.0]), ([], [])]):
-        assert (found.auc, found.ne, found.samples) == (None, None, 1)
+        assert (found.auc, found.ne, found.samples, found.no_auc) == (None, None, 1, NoAuc.ONE_CLASS)

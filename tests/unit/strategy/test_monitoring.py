@@ -13,8 +13,9 @@ import torch
 from rich.console import Console
 
 from neo.data.synthetic import Attainable
-from neo.metrics.binary import BinaryReport
-from neo.strategy.callbacks import StepMeter, Throughput
+from neo.errors import DivergedError
+from neo.metrics.binary import BinaryReport, NoAuc
+from neo.strategy.callbacks import StepMeter, Throughput, TrainLog
 from neo.strategy.lightning_module import RecommendationModule
 from neo.strategy.progress_bar import ProgressBar, total_steps
 from neo.strategy.summary import RunOutcome, print_summary, write_summary
@@ -39,6 +40,7 @@ OUTCOME = RunOutcome(
 
 def fake_trainer(step: int, **options: Any) -> Any:
     known = {"max_epochs": 2, "max_steps": -1, "num_training_batches": 10, "is_global_zero": True, "global_step": step}
+    known |= {"world_size": 1, "global_rank": 0}
     return SimpleNamespace(**(known | options))
 
 
@@ -46,6 +48,7 @@ def fake_module(monkeypatch: pytest.MonkeyPatch, samples: int = 64) -> Any:
     monkeypatch.setattr(RecommendationModule, "last_global_samples", samples)
     module = object.__new__(RecommendationModule)
     torch.nn.Module.__init__(module)
+    module._device = torch.device("cpu")
     module.last_loss_sum, module.last_samples = torch.tensor(16.0), 32
     return module
 
@@ -100,7 +103,39 @@ def test_without_a_terminal_there_are_few_lines(monkeypatch: pytest.MonkeyPatch,
     bar.on_train_start(fake_trainer(0), module)
     for step in range(1, 21):
         bar.on_train_batch_end(fake_trainer(step), module, None, None, 0)
-    assert output.getvalue() == "step 20/20  loss 0.5000  128 samples/s  0:00:00 left\n"
+    assert output.getvalue() == "step 20/20  loss 0.5000  128 samples/s\n"
+
+
+@pytest.mark.parametrize(("world_size", "loss"), [(1, "loss 0.5000"), (2, "loss 0.5000 (rank 0)")])
+def test_the_loss_of_one_rank_is_named_so(
+    world_size: int, loss: str, monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    output = io.StringIO()
+    meter = StepMeter(warmup_steps=0)
+    module = fake_module(monkeypatch)
+    run_steps(meter, module, clock, [0.5] * 10)
+    bar = ProgressBar(meter, console=Console(file=output, width=100))
+    bar.on_train_batch_end(fake_trainer(10, world_size=world_size), module, None, None, 0)
+    assert output.getvalue() == f"step 10/20  {loss}  128 samples/s  0:00:05 left\n"
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_ends_the_run(loss: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = TrainLog(StepMeter(warmup_steps=0), every_n_steps=10)
+    module = fake_module(monkeypatch)
+    module.last_loss_sum = torch.tensor(loss)
+    log.on_train_batch_end(fake_trainer(9), module, None, None, 0)  # not looked at: no exchange at every step
+    expected = (
+        r"^the training loss of step 10 is not finite \(rank 0\): the training has diverged at this step or before it; "
+        r"lower optim\.sparse\.lr or optim\.dense\.lr, or check the data$"
+    )
+    with pytest.raises(DivergedError, match=expected):
+        log.on_train_batch_end(fake_trainer(10), module, None, None, 0)
+    with pytest.raises(DivergedError, match=expected):
+        log.on_train_end(fake_trainer(10), module)
+    with pytest.raises(DivergedError, match=expected):
+        log.on_validation_start(fake_trainer(10, state=SimpleNamespace(fn="fit")), module)
+    log.on_validation_start(fake_trainer(10, state=SimpleNamespace(fn="validate")), module)
 
 
 def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
@@ -147,6 +182,17 @@ def test_the_summary_holds_the_contract(tmp_path: Path) -> None:
     assert replace(OUTCOME, val=None, attainable=None).to_dict({})["val"] is None
 
 
+def test_the_summary_is_json_whatever_happened(tmp_path: Path) -> None:
+    val = replace(cast(BinaryReport, OUTCOME.val), auc=None, log_loss=float("inf"), no_auc=NoAuc.NOT_FINITE)
+    outcome = replace(OUTCOME, train_loss=float("nan"), val=val, throughput=Throughput(None, float("inf"), None, None))
+    write_summary(tmp_path / "summary.json", outcome.to_dict({}))
+    text = (tmp_path / "summary.json").read_text()
+    assert "NaN" not in text and "Infinity" not in text
+    written = json.loads(text)
+    assert (written["train_loss"], written["val"]["log_loss"], written["step_time_s"]["median"]) == (None, None, None)
+    assert written["val"]["no_auc"] == "logits are not finite"
+
+
 def printed(outcome: RunOutcome) -> str:
     output = io.StringIO()
     print_summary(outcome, Console(file=output, width=100))
@@ -161,6 +207,22 @@ def test_the_printed_summary_shows_what_was_attainable() -> None:
     assert "column shards keep their own row-wise optimizer state (column_wise_semantics: per_shard)" in lines
 
 
-def test_one_class_is_said_instead_of_an_auc() -> None:
-    val = replace(cast(BinaryReport, OUTCOME.val), auc=None)
-    assert "no AUC: all validation samples are of one class" in printed(replace(OUTCOME, val=val, attainable=None))
+def test_no_line_ends_in_blanks() -> None:
+    for outcome in (OUTCOME, replace(OUTCOME, attainable=None)):
+        assert [line for line in printed(outcome).splitlines() if line != line.rstrip()] == []
+
+
+@pytest.mark.parametrize(
+    ("why", "text"),
+    [
+        (NoAuc.ONE_CLASS, "no AUC: all validation samples are of one class"),
+        (
+            NoAuc.NOT_FINITE,
+            "no AUC: the model's logits are not finite; lower optim.sparse.lr or optim.dense.lr, or check the data",
+        ),
+        (NoAuc.NO_SAMPLES, "no AUC: there are no validation samples"),
+    ],
+)
+def test_why_there_is_no_auc_is_said(why: NoAuc, text: str) -> None:
+    val = replace(cast(BinaryReport, OUTCOME.val), auc=None, no_auc=why)
+    assert text in printed(replace(OUTCOME, val=val, attainable=None)).splitlines()
