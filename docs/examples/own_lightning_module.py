@@ -1,5 +1,7 @@
 """A LightningModule of your own with sharded tables: ``python own_lightning_module.py``, or under ``torchrun``."""
 
+from typing import Any
+
 import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
@@ -51,14 +53,7 @@ class ClickModel(pl.LightningModule):
 if __name__ == "__main__":
     silence_lightning()  # hints and advertisements only
     strategy = NeoStrategy(sharding="auto")
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        devices=2,
-        strategy=strategy,
-        max_epochs=2,
-        enable_checkpointing=False,
-        enable_model_summary=False,  # Lightning's table does not know the size of sharded tables
-        logger=False,
-    )
+    options: dict[str, Any] = {"enable_checkpointing": False, "enable_model_summary": False, "logger": False}
+    trainer = pl.Trainer(accelerator="cpu", devices=2, strategy=strategy, max_epochs=2, **options)
     trainer.fit(ClickModel(), DataLoader(Clicks(), batch_size=64, shuffle=True, collate_fn=collate))
     trainer.print(f"trained on {trainer.world_size} ranks, loss {float(trainer.callback_metrics['loss']):.4f}")
