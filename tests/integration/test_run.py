@@ -26,6 +26,7 @@ def test_a_run_leaves_logs_and_summary(worker_pool: WorkerPool, tmp_path: Path, 
     assert {"train/loss", "train/samples_per_s", "lr/dense", "lr/sparse", "val/auc"} <= set(header.split(","))
     assert len(lines) == 4 + 2
     assert list((tmp_path / "tensorboard").glob("events*"))
+    assert not (tmp_path / "progress.json").exists()
 
 
 def test_results_do_not_depend_on_the_world_size(worker_pool: WorkerPool, tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from neo.launch.failures import FOLDER
-from neo.launch.summary import SUMMARY
+from neo.launch.summary import PROGRESS, SUMMARY
 
-_WRITTEN = ("resolved.yaml", "plan.json", "planned.json", "estimate.json", SUMMARY)
+_WRITTEN = ("resolved.yaml", "plan.json", "planned.json", "estimate.json", PROGRESS, SUMMARY)
 _FOLDERS = ("data_schema", FOLDER)
 
 

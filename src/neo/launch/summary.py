@@ -14,6 +14,7 @@ from typing import Any
 from neo.versions import installed_versions
 
 SUMMARY, _PLANNED = "summary.json", "planned.json"
+PROGRESS = "progress.json"  # what rank 0 knew after the last validation
 _MEASURED = ("steps", "samples", "samples_per_s", "step_time_s", "train_loss", "val", "data")
 
 
@@ -54,14 +55,14 @@ def write_facts(run_dir: Path, facts: RunFacts) -> None:
 
 
 def complete_summary(run_dir: Path, status: Status, *, error: str = "") -> None:
-    """Write ``summary.json``, or add what is missing to the one that rank 0 wrote.
+    """Write ``summary.json``, or add what is missing to the one that rank 0 wrote, or to what it knew last.
 
     Args:
         run_dir: The run folder.
         status: What became of the run; takes the place of what rank 0 wrote unless the run is done.
         error: What ended it.
     """
-    written, facts = _read(run_dir / SUMMARY), _read(run_dir / _PLANNED)
+    written, facts = _read(run_dir / SUMMARY) or _read(run_dir / PROGRESS), _read(run_dir / _PLANNED)
     summary: dict[str, Any] = {"status": status.value, **dict.fromkeys(_MEASURED), "versions": installed_versions()}
     summary |= {key: value for key, value in written.items() if key != "status" and value is not None}
     if status is Status.DONE and "status" in written:

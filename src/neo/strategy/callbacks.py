@@ -100,7 +100,8 @@ class TrainLog(Callback):
         every_n_steps: Steps between two lines of the log.
 
     Attributes:
-        last_loss: Mean loss of the last step's global batch, when training has ended; None if it had no samples.
+        last_loss: Mean loss of the last step's global batch, when a validation begins and when training has ended;
+            None if it had no samples.
     """
 
     def __init__(self, meter: StepMeter, *, every_n_steps: int) -> None:
@@ -135,7 +136,7 @@ class TrainLog(Callback):
         """Do not validate a model that has diverged."""
         assert isinstance(pl_module, RecommendationModule)
         if trainer.state.fn == TrainerFn.FITTING:
-            finite_loss(trainer, pl_module)
+            self.last_loss = finite_loss(trainer, pl_module)
 
     @override
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -30,6 +30,7 @@ from neo.strategy.epoch_loader import EpochLoader
 from neo.strategy.lightning_module import RecommendationModule
 from neo.strategy.neo_strategy import NeoStrategy
 from neo.strategy.progress_bar import ProgressBar
+from neo.strategy.progress_file import ProgressFile
 from neo.strategy.quiet import silence_lightning
 from neo.strategy.spec import executed_on
 from neo.strategy.summary import RunOutcome, print_summary, write_summary
@@ -82,7 +83,7 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
     console = Console(file=sys.stdout, stderr=False)
     meter = StepMeter(warmup_steps=config.trainer.throughput_warmup_steps)
     log = TrainLog(meter, every_n_steps=config.trainer.log_every_n_steps)
-    callbacks: list[Callback] = [meter, log]
+    callbacks: list[Callback] = [meter, log, ProgressFile(run_dir / "progress.json", meter=meter, log=log)]
     if config.trainer.progress_bar:
         callbacks.append(ProgressBar(meter, console=console))
     trainer = _trainer(config, run_dir, world, strategy=strategy, callbacks=callbacks)
@@ -113,6 +114,7 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
     )
     summary = outcome.to_dict(installed_versions())
     write_summary(run_dir / "summary.json", summary)
+    (run_dir / "progress.json").unlink(missing_ok=True)
     print_summary(outcome, console)
     return summary
 

@@ -62,19 +62,16 @@ class RunOutcome:
 
     def to_dict(self, versions: Mapping[str, str]) -> dict[str, Any]:
         """Return the content of ``summary.json``."""
-        speed = self.throughput
+        known = measured(
+            steps=self.steps, samples=self.samples, throughput=self.throughput, train_loss=self.train_loss, val=self.val
+        )
         data: dict[str, Any] = {"out_of_range": {table: count for table, count in self.out_of_range.items() if count}}
         if self.attainable is not None:
             data |= {"attainable_auc": self.attainable.auc, "attainable_ne": self.attainable.ne}
         return {
             "status": "done",
             "world_size": self.world_size,
-            "steps": self.steps,
-            "samples": self.samples,
-            "samples_per_s": speed.samples_per_s,
-            "step_time_s": {"median": speed.median_s, "p10": speed.p10_s, "p90": speed.p90_s},
-            "train_loss": self.train_loss,
-            "val": None if self.val is None else asdict(self.val),
+            **known,
             "data": data,
             "planned_for": self.planned_for,
             "executed_on": self.executed_on,
@@ -84,6 +81,20 @@ class RunOutcome:
             "fallbacks": list(self.fallbacks),
             "versions": dict(versions),
         }
+
+
+def measured(
+    *, steps: int, samples: int, throughput: Throughput, train_loss: float | None, val: BinaryReport | None
+) -> dict[str, Any]:
+    """Return the part of ``summary.json`` that is measured, so far or in all."""
+    return {
+        "steps": steps,
+        "samples": samples,
+        "samples_per_s": throughput.samples_per_s,
+        "step_time_s": {"median": throughput.median_s, "p10": throughput.p10_s, "p90": throughput.p90_s},
+        "train_loss": train_loss,
+        "val": None if val is None else asdict(val),
+    }
 
 
 def write_summary(path: Path, summary: Mapping[str, Any]) -> None:

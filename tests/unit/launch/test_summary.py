@@ -28,6 +28,19 @@ def test_a_failed_run_has_every_key(tmp_path: Path) -> None:
     assert summary["versions"]["torch"]
 
 
+def test_what_rank_0_knew_last_is_the_measure_of_a_broken_run(tmp_path: Path) -> None:
+    write_facts(tmp_path, FACTS)
+    (tmp_path / "progress.json").write_text(json.dumps({"steps": 7, "val": {"auc": 0.8}, "train_loss": None}))
+    complete_summary(tmp_path, Status.INTERRUPTED, error="stopped")
+    summary = _summary(tmp_path)
+    assert (summary["status"], summary["steps"], summary["val"]) == ("interrupted", 7, {"auc": 0.8})
+    assert summary["train_loss"] is None
+    assert summary["plan_fingerprint"] == "beef"
+    (tmp_path / "summary.json").write_text(json.dumps({"status": "done", "steps": 9}))
+    complete_summary(tmp_path, Status.FAILED)
+    assert _summary(tmp_path)["steps"] == 9  # the whole summary comes first
+
+
 def test_what_rank_0_measured_stays(tmp_path: Path) -> None:
     write_facts(tmp_path, FACTS)
     measured = {"status": "done", "steps": 7, "val": None, "fallbacks": ["cache off", "fbgemm: absent"], "extra": 1}

@@ -18,6 +18,7 @@ from neo.metrics.binary import BinaryReport, NoAuc
 from neo.strategy.callbacks import StepMeter, Throughput, TrainLog
 from neo.strategy.lightning_module import RecommendationModule
 from neo.strategy.progress_bar import ProgressBar, total_steps
+from neo.strategy.progress_file import ProgressFile
 from neo.strategy.summary import RunOutcome, print_summary, write_summary
 
 OUTCOME = RunOutcome(
@@ -191,6 +192,26 @@ def test_the_summary_is_json_whatever_happened(tmp_path: Path) -> None:
     written = json.loads(text)
     assert (written["train_loss"], written["val"]["log_loss"], written["step_time_s"]["median"]) == (None, None, None)
     assert written["val"]["no_auc"] == "logits are not finite"
+
+
+def test_each_validation_leaves_what_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    path = tmp_path / "progress.json"
+    meter = StepMeter(warmup_steps=0)
+    log = TrainLog(meter, every_n_steps=100)
+    module = fake_module(monkeypatch)
+    module.report = OUTCOME.val
+    run_steps(meter, module, clock, [0.5] * 10)
+    log.on_validation_start(fake_trainer(10, state=SimpleNamespace(fn="fit")), module)
+    progress = ProgressFile(path, meter=meter, log=log)
+    progress.on_validation_end(fake_trainer(10, is_global_zero=False), module)
+    assert not path.exists()
+    progress.on_validation_end(fake_trainer(10), module)
+    known = json.loads(path.read_text())
+    assert (known["steps"], known["samples"], known["samples_per_s"], known["train_loss"]) == (10, 640, 128, 0.5)
+    assert known["val"]["auc"] == 0.8371
+    assert set(known) == {"steps", "samples", "samples_per_s", "step_time_s", "train_loss", "val"}
 
 
 def printed(outcome: RunOutcome) -> str:
