@@ -69,6 +69,9 @@ class FbgemmPooledLookup(PooledLookup):
 
     def __call__(self, values: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         """Look up and sum every bag; see the base class."""
+        if torch.is_inference_mode_enabled():  # FBGEMM has no kernel for it; without gradients it is the same
+            with torch.inference_mode(mode=False), torch.no_grad():
+                return self(values.clone(), offsets.clone(), None if weights is None else weights.clone())
         pooled: Tensor = self._tbe(values, offsets, per_sample_weights=weights)
         return pooled
 
