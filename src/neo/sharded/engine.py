@@ -14,6 +14,7 @@ from neo.comms.codecs import Codec
 from neo.comms.collectives import Collectives
 from neo.comms.spec import CODECS, CommsSpec
 from neo.data.batch import SparseFeatures
+from neo.data.spec import OutOfRange
 from neo.errors import UnsupportedError
 from neo.ops.pooled_lookup import LocalTable, PooledLookup
 from neo.ops.spec import AUTO, POOLED_LOOKUPS, Device, choose_backend
@@ -21,7 +22,7 @@ from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.sharding_plan import Shard, ShardingPlan
 from neo.sharded.data_parallel import ReplicaInput, Replicas
 from neo.sharded.initial_values import fill_initial_values
-from neo.sharded.input_check import InputCheck, OutOfRange
+from neo.sharded.input_check import InputCheck
 from neo.sharded.input_dist import InputDist
 from neo.sharded.layout import GroupLayout, make_layout, normalised
 from neo.sharded.output_dist import OutputDist, Transfer, receive_pooled, send_pooled
