@@ -159,7 +159,7 @@ class _Send(torch.autograd.Function):
         ctx.needs_extra = [part.requires_grad for part in tensors[num_groups:]]
         dist, rank = transfer.dist, transfer.dist.comms.rank
         if dist.is_used:
-            message = _to_message(transfer, tensors[:num_groups])
+            message = _to_message(transfer, tensors[:num_groups]) if num_groups else anchor.new_empty(0)
             splits = [size * dist.dims[rank] for size in transfer.batch_sizes]
             wire = dist.forward_codec.encode(message)
             receive = [transfer.own_batch_size * dim for dim in dist.dims]
@@ -251,8 +251,6 @@ def _scale_means(rows: Tensor, transfer: Transfer) -> None:
 def _to_message(transfer: Transfer, pooled: Sequence[Tensor]) -> Tensor:
     """Return the flat message: for each rank its samples' rows, all groups side by side."""
     sizes, capacity = transfer.batch_sizes, transfer.capacity
-    if not pooled:
-        return torch.empty(0)
     rows = pooled[0] if len(pooled) == 1 else torch.cat(list(pooled), dim=1)
     if all(size == capacity for size in sizes):
         return rows.reshape(-1)
