@@ -14,3 +14,8 @@ def installed_versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def kernel_versions() -> dict[str, str]:
+    """Return the versions of torch and of the FBGEMM distribution, which have to fit each other."""
+    return {name: v for name, v in installed_versions().items() if name == "torch" or name.startswith("fbgemm")}

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
-from click_module import Batches, ClickModule, Trained, fit, samples
+from click_module import Batches, ClickModule, Trained, fit, samples, trainer
 from neo.data.batch import Batch
 from neo.errors import DataError
 from neo.optim.spec import SparseOptimizerSpec
@@ -118,3 +118,23 @@ def test_own_sampling_is_left_alone(worker_pool: WorkerPool) -> None:
 
 def seen_without_dealing() -> list[list[list[int]]]:
     return seen_numbers(5, False, 1, use_distributed_sampler=False)
+
+
+class Predict(NoteNumbers):
+    """Remember which samples this rank predicts."""
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> None:
+        self.numbers[-1].append(batch.dense[:, 0].long().tolist())
+
+
+def predicted_numbers() -> list[list[int]]:
+    module = Predict()
+    module.numbers.append([])
+    loader = DataLoader(Numbers(15), batch_size=3, collate_fn=collate)
+    trainer(NeoStrategy()).predict(module, loader, return_predictions=False)
+    return module.numbers[0]
+
+
+def test_predict_is_dealt_over_the_ranks_too(worker_pool: WorkerPool) -> None:
+    first, second = worker_pool.run(2, predicted_numbers)
+    assert (first, second) == ([[0, 1, 2], [6, 7, 8], [12]], [[3, 4, 5], [9, 10, 11], [13, 14]])

@@ -15,12 +15,14 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from neo.cli.run_folder import check_run_dir
 from neo.config.check import check_command_line, check_form
 from neo.config.composition import ConfigSource
 from neo.config.purpose import Purpose
 from neo.config.store import CONFIG_NAME, CONFIG_PATH, register
 from neo.errors import ConfigError, Finding, InfeasiblePlanError, NeoError
 from neo.launch.environment import RankEnvironment, rank_environment
+from neo.launch.failures import report_to_torchrun
 
 Job = Callable[[DictConfig, Path], int]
 _JOBS = {Purpose.TRAIN: "neo.cli.train:train", Purpose.PLAN: "neo.cli.plan:plan"}
@@ -44,6 +46,7 @@ def run_command(purpose: Purpose, arguments: Sequence[str]) -> int:
         findings = _check(purpose, asked, overrides, ranks)
     except NeoError as error:
         return _report(error, speaks)
+    findings = findings or check_run_dir(overrides)
     if findings:
         return _report(ConfigError(findings), speaks)
     if ranks is not None:
@@ -75,6 +78,10 @@ def run_job(purpose: Purpose, config: DictConfig, run_dir: Path) -> int:
         return _report(error, speaks=True)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
+    except OSError as error:
+        named = f"{error.filename}: " if error.filename is not None else ""
+        reason = f"{named}{error.strerror or error}"
+        return _report(NeoError(f"the run in {run_dir} cannot go on: {reason}"), speaks=True)
     except Exception:
         traceback.print_exc()
     return 1
@@ -142,6 +149,7 @@ def _run_hydra(purpose: Purpose, arguments: Sequence[str], *, multirun: bool) ->
 
 
 def _report(error: NeoError, speaks: bool) -> int:
+    report_to_torchrun(type(error).__name__, str(error))
     if speaks:
         print(error, file=sys.stderr)
     return error.exit_code

@@ -9,14 +9,14 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from neo.cli.planning import keyed, plan_tables
-from neo.cli.run_folder import clear
+from neo.cli.run_folder import clear, held
 from neo.config.devices import execution_device, num_processes
 from neo.config.resolve import read_resolved, resolve, write_resolved
 from neo.config.run_config import RunConfig
 from neo.data.vocabulary import learn_schema
 from neo.errors import ConfigError, Finding, InfeasiblePlanError, NeoError
 from neo.launch.environment import RankEnvironment, rank_environment
-from neo.launch.meeting import announce, await_announcement, forget
+from neo.launch.meeting import announce, await_announcement, forget, signs_of_life
 from neo.launch.process import become_worker, run_workers
 from neo.launch.summary import RunFacts, Status, complete_summary, write_facts
 from neo.models.spec import EMBEDDINGS_PATH, tables_of
@@ -58,6 +58,11 @@ def train(config: DictConfig, run_dir: Path) -> int:
 
 
 def _train_here(config: DictConfig, run_dir: Path) -> int:
+    with held(run_dir):
+        return _train_in(config, run_dir)
+
+
+def _train_in(config: DictConfig, run_dir: Path) -> int:
     clear(run_dir)
     run = resolve(config)
     _require(_single_node(run))
@@ -80,10 +85,11 @@ def _prepare_for_all(config: DictConfig, run_dir: Path, ranks: RankEnvironment) 
     try:
         forget(run_dir)
         clear(run_dir)
-        run = resolve(config)
-        _require(_as_started(run, ranks))
-        device = execution_device(run.trainer.accelerator)
-        _prepare(config, run, run_dir, _World(device, ranks.world_size, ranks.local_world_size))
+        with signs_of_life(run_dir, ranks):
+            run = resolve(config)
+            _require(_as_started(run, ranks))
+            device = execution_device(run.trainer.accelerator)
+            _prepare(config, run, run_dir, _World(device, ranks.world_size, ranks.local_world_size))
         code = 0
     except NeoError as error:
         code = error.exit_code

@@ -20,7 +20,7 @@ class SparseFeatures:
         keys: Feature names, F of them.
         lengths: ``[F * B]`` int32 or int64, feature-major.
         values: ``[N]`` int32 or int64 row indices.
-        weights: ``[N]`` float32, one per id, where features are weighted.
+        weights: ``[N]`` floating point, one per id, where features are weighted; used as float32.
         weighted: Per key, whether its ids carry weights; all of them if ``weights`` is given and this is not.
 
     Raises:
@@ -35,11 +35,13 @@ class SparseFeatures:
         weights: Tensor | None = None,
         weighted: Sequence[bool] | None = None,
     ) -> None:
+        if isinstance(keys, str):
+            raise DataError(f"sparse keys must be a list of names, not the text '{keys}'")
         self.keys = tuple(keys)
         _check_parts(self.keys, lengths, values, weights)
         self.lengths = lengths.to(torch.int64)
         self.values = values.to(torch.int64)
-        self.weights = weights
+        self.weights = None if weights is None else weights.to(torch.float32)
         has_weights = weights is not None
         self.weighted = tuple(weighted) if weighted is not None else (has_weights,) * len(self.keys)
         if len(self.weighted) != len(self.keys) or (any(self.weighted) and not has_weights):
@@ -66,6 +68,9 @@ class SparseFeatures:
 
 
 def _check_parts(keys: tuple[str, ...], lengths: Tensor, values: Tensor, weights: Tensor | None) -> None:
+    for name, part in (("lengths", lengths), ("values", values), ("weights", weights)):
+        if part is not None and not isinstance(part, Tensor):
+            raise DataError(f"sparse {name} must be a tensor, not {type(part).__name__}")
     for name, ids in (("lengths", lengths), ("values", values)):
         if ids.dtype not in (torch.int32, torch.int64):
             raise DataError(
@@ -93,6 +98,8 @@ def _check_parts(keys: tuple[str, ...], lengths: Tensor, values: Tensor, weights
         raise DataError(f"there are {values.numel()} values, but weights of shape {_shape(weights)}")
     if weights is not None and not weights.is_floating_point():
         raise DataError(f"weights must be floating point, not {weights.dtype}")
+    if weights is not None and not bool(weights.isfinite().all()):
+        raise DataError(f"weight {float(weights[~weights.isfinite()][0])} is not finite")
 
 
 def _shape(tensor: Tensor | None) -> str:

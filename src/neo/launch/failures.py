@@ -1,6 +1,7 @@
 """What ended a run: each failing rank leaves a report, and the first cause among them is found."""
 
 import json
+import os
 import signal
 import time
 import traceback
@@ -13,6 +14,7 @@ from neo.errors import NeoError
 
 FOLDER = "errors"
 _PROCESSES = "processes.json"
+_TORCHRUN_FILE = "TORCHELASTIC_ERROR_FILE"
 # A rank that dies of one of these did not react to another rank's failure: SIGTERM is how the others are ended,
 # SIGABRT how gloo and NCCL end when a peer is gone.
 _REACTIONS = (signal.SIGTERM, signal.SIGABRT)
@@ -67,6 +69,16 @@ def write_rank_failure(run_dir: Path, rank: int, error: BaseException) -> RankFa
     failure = RankFailure(rank, time.time(), type(error).__name__, str(error), trace)
     _write(run_dir / FOLDER / f"rank_{rank}.json", asdict(failure))
     return failure
+
+
+def report_to_torchrun(error: str, message: str, trace: str = "") -> None:
+    """Write torchrun's own error file, where it asks for one, so that its last lines name the first cause."""
+    path = os.environ.get(_TORCHRUN_FILE)
+    if not path:
+        return
+    extra = {"py_callstack": trace, "timestamp": str(int(time.time()))}
+    content = {"message": {"message": f"{error}: {message}", "extraInfo": extra}}
+    Path(path).write_text(json.dumps(content), encoding="utf-8")
 
 
 def write_process_ends(run_dir: Path, ends: Mapping[int, ProcessEnd]) -> None:

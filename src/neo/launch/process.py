@@ -61,7 +61,8 @@ def run_workers(run_dir: Path, *, num_processes: int, launch: LaunchSpec, worker
     if code == 0:
         shutil.rmtree(run_dir / FOLDER, ignore_errors=True)
         return Outcome(True)
-    fallback = f"the launching process ended with exit code {code}; see {run_dir / 'logs'}"
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    fallback = f"the launching process {how}; see {run_dir / 'logs'}"
     return Outcome(False, message=describe_failure(run_dir) or fallback)
 
 

@@ -4,19 +4,15 @@ Run as ``python -m neo.launch.worker RUN_DIR [PARENT_PID]`` with torchrun's envi
 """
 
 import importlib
-import json
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from neo.launch.failures import RankFailure, write_rank_failure
+from neo.launch.failures import report_to_torchrun, write_rank_failure
 from neo.launch.summary import SUMMARY, Status, complete_summary
 from neo.launch.watchdog import start_watchdog
-
-_ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
 
 def main(arguments: Sequence[str], body: Callable[[Path], None] | None = None) -> None:
@@ -67,7 +63,7 @@ def _fail(run_dir: Path, error: BaseException, *, launched_by_neo: bool) -> NoRe
         failure = write_rank_failure(run_dir, _rank(), error)
         report = failure.report()
         if not launched_by_neo:
-            _report_to_torchrun(failure)
+            report_to_torchrun(failure.error, failure.message, failure.traceback)
             if not (run_dir / SUMMARY).exists():  # The first failing rank says why; nobody else is left to do it.
                 complete_summary(run_dir, Status.FAILED, error=f"rank {failure.rank} failed: {failure.message}")
         # Rank 0 of neo's own launch writes to the terminal, where the launcher prints the first cause at the end.
@@ -81,16 +77,6 @@ def _fail(run_dir: Path, error: BaseException, *, launched_by_neo: bool) -> NoRe
 
 def _rank() -> int:
     return int(os.environ.get("RANK", "0"))
-
-
-def _report_to_torchrun(failure: RankFailure) -> None:
-    """Write torchrun's own error file, so that its last lines name the first cause."""
-    path = os.environ.get(_ERROR_FILE)
-    if not path:
-        return
-    extra = {"py_callstack": failure.traceback, "timestamp": str(int(time.time()))}
-    message = {"message": f"{failure.error}: {failure.message}", "extraInfo": extra}
-    Path(path).write_text(json.dumps({"message": message}), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,6 @@ class Capability:
         optimizers: Sparse optimizers whose exact update it fuses into the backward.
         weights_dtypes: Types of stored weights.
         dim_multiple: Every shard's width must be a multiple of this.
-        initial_accumulator: Whether a non-zero initial accumulator is honoured.
     """
 
     backend: str
@@ -72,15 +71,18 @@ register_backend(
     "fbgemm",
     "neo.ops.fbgemm.pooled_lookup:FbgemmPooledLookup",
     (
-        # facts: fbgemm-gpu-cpu 1.8.0 has no Adam on the CPU; dims must be multiples of 4.
-        Capability(
-            "fbgemm",
-            Device.CPU,
-            frozenset({"sgd", "adagrad", "rowwise_adagrad"}),
-            frozenset({WeightsDtype.FP32}),
-            dim_multiple=4,
+        # No Adam: fbgemm-gpu-cpu 1.8.0 has none, and on CUDA its step count also rises in forwards without a
+        # backward, which shifts the bias correction. Widths must be multiples of 4.
+        *(
+            Capability(
+                "fbgemm",
+                device,
+                frozenset({"sgd", "adagrad", "rowwise_adagrad"}),
+                frozenset({WeightsDtype.FP32}),
+                dim_multiple=4,
+            )
+            for device in (Device.CPU, Device.CUDA)
         ),
-        Capability("fbgemm", Device.CUDA, _ALL_OPTIMIZERS, frozenset({WeightsDtype.FP32}), dim_multiple=4),
     ),
 )
 

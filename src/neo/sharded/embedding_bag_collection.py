@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from neo.comms.collectives import Collectives
 from neo.comms.spec import CommsSpec
 from neo.data.batch import SparseFeatures
-from neo.errors import DataError, UnsupportedError
+from neo.data.spec import OutOfRange
+from neo.errors import DataError, UnsupportedError, unknown_name
 from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.sharding_plan import ShardingPlan
 from neo.sharded.engine import Pending, ShardedEngine
-from neo.sharded.input_check import OutOfRange
 from neo.tables.spec import TableSpec
 
 SPARSE_GROUP = "sparse"
@@ -31,7 +31,7 @@ class EmbeddingBagCollection(nn.Module):
         out_of_range: ``error``, ``clamp_zero`` or ``drop``: what happens to ids outside their table.
 
     Raises:
-        ValueError: No table, or two tables of the same name.
+        ValueError: No table, two tables of the same name, or no such policy.
     """
 
     def __init__(
@@ -45,6 +45,8 @@ class EmbeddingBagCollection(nn.Module):
         names = [table.name for table in tables]
         if not names or len(set(names)) != len(names):
             raise ValueError(f"a collection needs at least one table and unique names, not {names}")
+        if out_of_range not in list(OutOfRange):
+            raise ValueError(str(unknown_name("out_of_range", out_of_range, "policy", list(OutOfRange))))
         self.tables = tuple(tables)
         self.optimizer = optimizer if optimizer is not None else SparseOptimizerSpec()
         self.out_of_range = OutOfRange(out_of_range)

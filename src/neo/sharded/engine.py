@@ -4,7 +4,7 @@ Kept outside ``nn.Module`` registration on purpose: DDP's broadcast, dtype conve
 corrupt sharded storage silently.
 """
 
-import warnings
+import logging
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -14,6 +14,7 @@ from neo.comms.codecs import Codec
 from neo.comms.collectives import Collectives
 from neo.comms.spec import CODECS, CommsSpec
 from neo.data.batch import SparseFeatures
+from neo.data.spec import OutOfRange
 from neo.errors import UnsupportedError
 from neo.ops.pooled_lookup import LocalTable, PooledLookup
 from neo.ops.spec import AUTO, POOLED_LOOKUPS, Device, choose_backend
@@ -21,11 +22,14 @@ from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.sharding_plan import Shard, ShardingPlan
 from neo.sharded.data_parallel import ReplicaInput, Replicas
 from neo.sharded.initial_values import fill_initial_values
-from neo.sharded.input_check import InputCheck, OutOfRange
+from neo.sharded.input_check import InputCheck
 from neo.sharded.input_dist import InputDist
 from neo.sharded.layout import GroupLayout, make_layout, normalised
 from neo.sharded.output_dist import OutputDist, Transfer, receive_pooled, send_pooled
 from neo.tables.spec import TableSpec
+from neo.versions import kernel_versions
+
+_LOG = logging.getLogger(__name__)
 
 
 class Pending:
@@ -112,6 +116,8 @@ class ShardedEngine:
         transfer = Transfer(
             self._output_dist, local.batch_sizes, local.capacity, self._inverse_lengths(checked), divisor
         )
+        if torch.is_grad_enabled():
+            self._output_dist.opened(transfer)
         pooled = [
             lookup(group.values, group.offsets, group.weights)
             for lookup, group in zip(self._lookups, local.groups, strict=True)
@@ -125,6 +131,11 @@ class ShardedEngine:
         for lookup in self._lookups:
             lookup.set_learning_rate(lr)
         self._replicas.set_learning_rate(lr)
+
+    @property
+    def num_backwards(self) -> int:
+        """Backwards so far, each of which was one optimizer step."""
+        return self._output_dist.num_backwards
 
     def local_shards(self, table_index: int) -> list[tuple[Shard, Tensor, dict[str, Tensor]]]:
         """Return this rank's shards of a table with their weights and optimizer states, as views."""
@@ -155,13 +166,16 @@ class ShardedEngine:
         try:
             lookup_class = POOLED_LOOKUPS.get(backend)
         except (ImportError, OSError, AttributeError, RuntimeError) as error:
+            packages = ", ".join(f"{name} {version}" for name, version in kernel_versions().items())
             if not may_fall_back:
                 raise UnsupportedError(
-                    f"ops backend '{backend}' is installed but does not load: {error}; reinstall it, or use "
-                    f"ops=reference"
+                    f"ops backend '{backend}' is installed but does not load: {error} ({packages}); install a pair "
+                    f"that belongs together, or use ops=reference"
                 ) from error
-            self.fallbacks.append(f"ops {backend} -> reference: it does not load ({error})")
-            warnings.warn(self.fallbacks[-1], stacklevel=2)
+            line = f"ops: reference instead of {backend}, which is installed but does not load: {error} ({packages})"
+            if line not in self.fallbacks:
+                self.fallbacks.append(line)
+                _LOG.warning(line)
             lookup_class = POOLED_LOOKUPS.get("reference")
         lookup = lookup_class(local_tables, slots=slots, optimizer=optimizer, device=self.device)
         assert isinstance(lookup, PooledLookup)

@@ -5,25 +5,18 @@ Shapes: F features of the collection, B samples, N ids.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 
 import torch
 from torch import Tensor
 
 from neo.data.batch import SparseFeatures
+from neo.data.spec import OutOfRange
 from neo.errors import DataError, UnsupportedError
 from neo.tables.spec import TableSpec
 
 # Ids per feature from which a call per feature costs less than temporaries over all ids (measured on a CPU core).
 _LONG_FEATURE = 512
-
-
-class OutOfRange(StrEnum):
-    """What happens to an id outside its table."""
-
-    ERROR = "error"
-    CLAMP_ZERO = "clamp_zero"
-    DROP = "drop"
 
 
 class ErrorKind(IntEnum):

@@ -6,6 +6,7 @@ model computes between them (the bottom MLP, and its backward) overlaps with the
 Shapes: W ranks, B samples of this rank, C capacity, D_r columns of rank r's message, D the width of the result.
 """
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from neo.comms.codecs import Codec
 from neo.comms.collectives import Collectives, Work
+from neo.errors import UnsupportedError
 from neo.sharded.layout import Layout
 
 
@@ -73,9 +75,36 @@ class OutputDist:
             if output.is_mean and not output.weighted  # weighted means have their weights normalised instead
         ]
         self.is_used = any(self.dims)
+        self.num_backwards = 0
+        self._open: weakref.WeakSet[Transfer] = weakref.WeakSet()
+
+    def opened(self, transfer: "Transfer") -> None:
+        """Note a forward that may have a backward."""
+        self._open.add(transfer)
+
+    def begin_backward(self, transfer: "Transfer") -> None:
+        """Refuse a backward that would not be one exact step for the whole global batch.
+
+        Raises:
+            UnsupportedError: The forward had its backward already, or another forward still waits for its own.
+        """
+        if transfer.is_spent:
+            raise UnsupportedError(
+                "this forward of the EmbeddingBagCollection had its backward already, and its tables their step; "
+                "call backward once (without retain_graph=True)"
+            )
+        if any(other is not transfer for other in self._open):
+            raise UnsupportedError(
+                "an EmbeddingBagCollection was called again before the backward of its last forward, which would give "
+                "two optimizer steps where one is due; join both inputs into one batch, and run a forward whose "
+                "gradient is not wanted under torch.no_grad()"
+            )
+        transfer.is_spent = True
+        self._open.discard(transfer)
+        self.num_backwards += 1
 
 
-@dataclass
+@dataclass(eq=False)
 class Transfer:
     """One batch on its way: what both autograd nodes share.
 
@@ -96,6 +125,7 @@ class Transfer:
     wire: Tensor | None = None
     work: Work | None = None
     kept: list[Tensor] = field(default_factory=list)  # what the transfer reads must live until it is done
+    is_spent: bool = False  # its backward has begun
 
     @property
     def own_batch_size(self) -> int:
@@ -129,7 +159,7 @@ class _Send(torch.autograd.Function):
         ctx.needs_extra = [part.requires_grad for part in tensors[num_groups:]]
         dist, rank = transfer.dist, transfer.dist.comms.rank
         if dist.is_used:
-            message = _to_message(transfer, tensors[:num_groups])
+            message = _to_message(transfer, tensors[:num_groups]) if num_groups else anchor.new_empty(0)
             splits = [size * dist.dims[rank] for size in transfer.batch_sizes]
             wire = dist.forward_codec.encode(message)
             receive = [transfer.own_batch_size * dim for dim in dist.dims]
@@ -188,6 +218,7 @@ class _Receive(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         transfer: Transfer = ctx.transfer
         dist = transfer.dist
+        dist.begin_backward(transfer)
         batch_size = transfer.own_batch_size
         gradient = gradient.to(torch.float32)
         if transfer.inverse_lengths is not None:
@@ -220,8 +251,6 @@ def _scale_means(rows: Tensor, transfer: Transfer) -> None:
 def _to_message(transfer: Transfer, pooled: Sequence[Tensor]) -> Tensor:
     """Return the flat message: for each rank its samples' rows, all groups side by side."""
     sizes, capacity = transfer.batch_sizes, transfer.capacity
-    if not pooled:
-        return torch.empty(0)
     rows = pooled[0] if len(pooled) == 1 else torch.cat(list(pooled), dim=1)
     if all(size == capacity for size in sizes):
         return rows.reshape(-1)

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import lightning.pytorch as pl
@@ -31,7 +31,7 @@ from neo.strategy.agreement import require_agreement
 from neo.strategy.collections import find_collections, plan_keys, sparse_groups, tables_by_key
 from neo.strategy.epoch_loader import EpochLoader
 from neo.strategy.rank_sampler import deal_over_ranks
-from neo.strategy.trainer_check import check_trainer
+from neo.strategy.trainer_check import check_trainer, refuse_clipping
 from neo.strategy.user_loader import InStepLoader
 from neo.tables.spec import TableSpec
 
@@ -83,6 +83,7 @@ class NeoStrategy(DDPStrategy):
         self._fingerprints = dict(fingerprints or {})
         self._collections: dict[str, EmbeddingBagCollection] = {}
         self._groups: dict[str, dict[str, Any]] = {}
+        self._unstepped: set[str] = set()  # collections that had a backward since the last optimizer step
         self._deals_samples: bool | None = None
         self.plan_fingerprint = ""
 
@@ -103,6 +104,7 @@ class NeoStrategy(DDPStrategy):
         if unsharded:
             self._shard(unsharded)
         super().setup(trainer)
+        refuse_clipping(self.precision_plugin)
         if self.optimizers:
             self._groups = sparse_groups(self._collections, self.optimizers)
 
@@ -177,7 +179,24 @@ class NeoStrategy(DDPStrategy):
             raise UnsupportedError(f"collections read batches of different sizes ({sizes}); read one batch with all")
         weight = weights.pop()
         weighted = closure_loss if weight == 1.0 else closure_loss * weight
-        return super().backward(weighted, optimizer, *args, **kwargs)
+        before = {path: collection.engine.num_backwards for path, collection in self._collections.items()}
+        loss = super().backward(weighted, optimizer, *args, **kwargs)
+        moved = {path for path, count in before.items() if self._collections[path].engine.num_backwards != count}
+        if moved & self._unstepped:
+            raise UnsupportedError(
+                f"two backwards for the collection '{min(moved & self._unstepped)}' without an optimizer step between "
+                f"them: its tables took a step for each, the dense part will take one for both; call step() after "
+                f"every backward, and use a larger batch instead of accumulating"
+            )
+        self._unstepped |= moved
+        return loss
+
+    @override
+    def optimizer_step(self, optimizer: Optimizer, closure: Callable[[], Any], model: Any = None, **kwargs: Any) -> Any:
+        """Run the step, and note that the next backward begins a new one."""
+        output = super().optimizer_step(optimizer, closure, model, **kwargs)
+        self._unstepped.clear()
+        return output
 
     def _take_over_sampling(self, trainer: pl.Trainer) -> None:
         """Lightning's own sampler repeats samples to fill the last batch, and shuffles what was not to be shuffled."""

@@ -15,6 +15,7 @@ def deal_over_ranks(loader: DataLoader[object], *, rank: int, world_size: int, s
     A loader over a stream, without batches of its own, or with a DistributedSampler already, stays as it is.
     """
     batches = loader.batch_sampler
+    batches = getattr(batches, "_batch_sampler", batches)  # for predict Lightning puts a recorder around it
     if isinstance(loader.dataset, IterableDataset) or not isinstance(batches, BatchSampler):
         return
     if isinstance(batches.sampler, (DistributedSampler, RankSampler)):

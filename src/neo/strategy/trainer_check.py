@@ -2,6 +2,8 @@
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import GradientAccumulationScheduler
+from lightning.pytorch.plugins.precision import Precision
+from torch.optim import Optimizer
 
 from neo.errors import Finding, UnsupportedError
 
@@ -12,6 +14,7 @@ _PRECISION_REASONS = {
     "16-true": "half-precision weights lose small updates",
     "bf16-true": "half-precision weights lose small updates",
 }
+_CLIPPED_TOO_LATE = "the tables are updated during the backward, before a norm over all gradients is known"
 
 
 def check_trainer(trainer: pl.Trainer) -> None:
@@ -41,10 +44,24 @@ def _accumulation(trainer: pl.Trainer) -> list[Finding]:
 def _clipping(trainer: pl.Trainer) -> list[Finding]:
     if not trainer.gradient_clip_val:
         return []
-    why = "the tables are updated during the backward, before a norm over all gradients is known"
-    return [
-        Finding("gradient_clip_val", f"{trainer.gradient_clip_val} is refused: {why}", "use gradient_clip_val=None")
-    ]
+    fix = "use gradient_clip_val=None"
+    return [Finding("gradient_clip_val", f"{trainer.gradient_clip_val} is refused: {_CLIPPED_TOO_LATE}", fix)]
+
+
+def refuse_clipping(plugin: Precision) -> None:
+    """Refuse ``self.clip_gradients(...)`` too, which a module may call by itself; every way to clip ends in ``plugin``.
+
+    Raises:
+        UnsupportedError: Not now, but from the plugin when gradients are to be clipped.
+    """
+
+    def refuse(optimizer: Optimizer, clip_val: float = 0.0, *args: object, **kwargs: object) -> None:
+        if clip_val > 0:
+            raise UnsupportedError(
+                f"clip_gradients with {clip_val} is refused: {_CLIPPED_TOO_LATE}; leave the call out"
+            )
+
+    plugin.clip_gradients = refuse  # type: ignore[method-assign]
 
 
 def _precision(trainer: pl.Trainer) -> list[Finding]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from numbers import Integral
 
 
 class Pooling(StrEnum):
@@ -64,6 +65,12 @@ class TableSpec:
     pooling_factor: float = 1.0
 
     def __post_init__(self) -> None:
+        names: object = self.feature_names
+        if not self.name or isinstance(names, str):
+            raise ValueError(f"table '{self.name}': it needs a name, and feature_names a tuple of names, not {names!r}")
+        sizes: tuple[object, ...] = (self.num_embeddings, self.embedding_dim)
+        if not all(isinstance(size, Integral) for size in sizes):
+            raise ValueError(f"table '{self.name}': num_embeddings and embedding_dim are whole numbers, not {sizes}")
         if self.num_embeddings < 1 or self.embedding_dim < 1:
             raise ValueError(
                 f"table '{self.name}': num_embeddings and embedding_dim must be at least 1, "

@@ -27,6 +27,9 @@ def ints(*values: int, dtype: torch.dtype = torch.int64) -> Tensor:
         ((KEYS, ints(1, 1, 1), torch.ones(3)), "sparse values must be int32 or int64, not torch.float32"),
         ((KEYS, torch.ones(3), ints(1, 2, 3)), "sparse lengths must be int32 or int64, not torch.float32"),
         ((KEYS, ints(1, 1, 1).view(3, 1), ints(1, 2, 3)), "sparse lengths must have one dimension, not shape [3, 1]"),
+        (("abc", ints(1, 1, 1), ints(1, 2, 3)), "sparse keys must be a list of names, not the text 'abc'"),
+        ((KEYS, [1, 1, 1], ints(1, 2, 3)), "sparse lengths must be a tensor, not list"),
+        ((["a"], ints(2), ints(1, 2), torch.tensor([1.0, torch.nan])), "weight nan is not finite"),
         ((["a", "a"], ints(1, 1), ints(1, 2)), "sparse keys ('a', 'a') are not unique"),
         (([], ints(1), ints(1)), "1 lengths are given but no keys"),
         ((["a"], ints(1), ints(1), None, [True]), "weighted (True,) does not fit keys ('a',) and weights none"),
@@ -83,3 +86,13 @@ def test_split_evenly_covers_everything_once(world_size: int) -> None:
         assert [i for low, high in ranges for i in range(low, high)] == list(range(total))
         sizes = {high - low for low, high in ranges}
         assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_weights_of_any_floating_type_are_used_as_float32(dtype: torch.dtype) -> None:
+    weights = torch.tensor([0.5, 2.0], dtype=dtype, requires_grad=True)
+    features = SparseFeatures(["a"], ints(2), ints(1, 2), weights)
+    assert features.weights is not None
+    assert features.weights.dtype == torch.float32
+    features.weights.sum().backward()
+    assert weights.grad is not None

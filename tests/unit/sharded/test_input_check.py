@@ -5,11 +5,12 @@ import torch
 
 from neo.comms.collectives import Collectives
 from neo.data.batch import SparseFeatures
+from neo.data.spec import OutOfRange
 from neo.errors import DataError, UnsupportedError
 from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.sharding_plan import ShardingType
 from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
-from neo.sharded.input_check import OutOfRange, feature_tables
+from neo.sharded.input_check import feature_tables
 from neo.tables.spec import TableSpec
 from neo.testing.fake_collectives import run_ranks
 from placements import PLACEMENTS, plan_for
@@ -110,6 +111,8 @@ def test_what_a_collection_refuses_to_be_built_from() -> None:
     assert feature_tables([larger, TABLES[0]], OutOfRange.ERROR)[0].num_embeddings == 10
     with pytest.raises(ValueError, match="needs at least one table and unique names"):
         EmbeddingBagCollection([TABLES[0], TABLES[0]])
+    with pytest.raises(ValueError, match="out_of_range: 'clamp' is not a policy; did you mean 'clamp_zero'"):
+        EmbeddingBagCollection(TABLES, out_of_range="clamp")
 
 
 def test_an_unsharded_collection_says_what_to_do() -> None:

@@ -26,11 +26,10 @@ _OPTIMIZERS = {
     "sgd": EmbOptimType.EXACT_SGD,
     "adagrad": EmbOptimType.EXACT_ADAGRAD,
     "rowwise_adagrad": EmbOptimType.EXACT_ROWWISE_ADAGRAD,
-    "adam": EmbOptimType.ADAM,
 }
 # With eps = 0 a row whose gradients cancel would become 0 / 0. The smallest normal float32 changes nothing else.
 _SMALLEST_EPS = torch.finfo(torch.float32).tiny
-_STATE_NAMES = {"sgd": (), "adagrad": ("sum",), "rowwise_adagrad": ("sum",), "adam": ("exp_avg", "exp_avg_sq")}
+_STATE_NAMES = {"sgd": (), "adagrad": ("sum",), "rowwise_adagrad": ("sum",)}
 
 
 class FbgemmPooledLookup(PooledLookup):
@@ -56,8 +55,6 @@ class FbgemmPooledLookup(PooledLookup):
             optimizer=_OPTIMIZERS[optimizer.name],
             learning_rate=optimizer.lr,
             eps=max(optimizer.eps, _SMALLEST_EPS),
-            beta1=optimizer.beta1,
-            beta2=optimizer.beta2,
             stochastic_rounding=False,  # no effect on fp32 weights
             pooling_mode=PoolingMode.SUM,
             bounds_check_mode=BoundsCheckMode.NONE,
@@ -69,6 +66,9 @@ class FbgemmPooledLookup(PooledLookup):
 
     def __call__(self, values: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         """Look up and sum every bag; see the base class."""
+        if torch.is_inference_mode_enabled():  # FBGEMM has no kernel for it; without gradients it is the same
+            with torch.inference_mode(mode=False), torch.no_grad():
+                return self(values.clone(), offsets.clone(), None if weights is None else weights.clone())
         pooled: Tensor = self._tbe(values, offsets, per_sample_weights=weights)
         return pooled
 
