@@ -32,11 +32,11 @@ def check_command_line(
         source = replace(source, config_dir=None)
     parsed, malformed = parse(overrides)
     findings += malformed
+    tree = ConfigTree(replace(source, search_paths=_search_paths(parsed)))
     points = [parsed]
     if multirun:
-        points, without_points = expand(parsed)
+        points, without_points = expand(parsed, tree)
         findings += without_points
-    tree = ConfigTree(replace(source, search_paths=_search_paths(parsed)))
     for point in points:
         findings += _check_point(point, tree, purpose)
     return list(dict.fromkeys(findings))

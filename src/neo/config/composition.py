@@ -59,14 +59,19 @@ class ConfigTree:
         self.source = source
 
     @cached_property
-    def _repository(self) -> CachingConfigRepository:
+    def loader(self) -> ConfigLoaderImpl:
+        """Hydra's reader of this search path."""
         path = create_automatic_config_search_path(None, "neo.cli.main", self.source.config_path)
         if self.source.config_dir is not None:
             folder = f"file://{os.path.abspath(self.source.config_dir)}"
             path.prepend(provider="command-line", path=folder, anchor=SearchPathQuery(provider="schema"))
         for extra in self.source.search_paths:
             path.append(provider="hydra.searchpath in command-line", path=extra)
-        return CachingConfigRepository(ConfigLoaderImpl(path).repository)
+        return ConfigLoaderImpl(path)
+
+    @cached_property
+    def _repository(self) -> CachingConfigRepository:
+        return CachingConfigRepository(self.loader.repository)
 
     def choices(self, group: str) -> list[str]:
         """Return the names that ``group=NAME`` can take; empty if there is no such group."""

@@ -10,6 +10,7 @@ from neo.hardware.spec import HardwareSpec
 from neo.models.spec import TABLE_LIST
 from neo.ops.spec import AUTO, POOLED_LOOKUPS, Device, capability, refusal
 from neo.optim.spec import SparseOptimizerSpec
+from neo.plan.sharding_plan import ColumnWiseSemantics
 from neo.strategy.spec import Accelerator
 from neo.tables.spec import TableSpec
 
@@ -27,6 +28,10 @@ def cross_findings(config: NeoConfig, purpose: Purpose) -> list[Finding]:
     findings = [*_files(config), *config.data.check_features(model.num_embeddings, model.pooling_factors, model.name)]
     if purpose is Purpose.TRAIN:
         findings += _trainable(config)
+    optimizer, asked = config.optim.to_spec().sparse, config.sharding.column_wise_semantics
+    if asked == ColumnWiseSemantics.PER_SHARD and not optimizer.is_rowwise:
+        problem = f"'per_shard' has no effect on '{optimizer.name}': only row-wise optimizers depend on it"
+        findings.append(Finding("sharding.column_wise_semantics", problem, "leave it out"))
     accelerator = Accelerator(config.trainer.accelerator)
     training = purpose is Purpose.TRAIN
     device = execution_device(accelerator) if training else machine_device(accelerator, config.hardware.to_spec())

@@ -64,7 +64,7 @@ class Draft:
             return [Finding(key, "has no value ('???')", f"write {key}=VALUE")]
         try:
             OmegaConf.update(self._config, key, value, merge=True, force_add=free)
-        except OmegaConfBaseException:
+        except (OmegaConfBaseException, OverflowError):
             expected = in_words(self._types.get(key, Any))
             return [Finding(key, f"{_shown(value)} is not {expected}")]
         return []

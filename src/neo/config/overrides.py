@@ -2,7 +2,8 @@
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -44,23 +45,37 @@ def parse(texts: Sequence[str]) -> tuple[list[Override], list[Finding]]:
                 parsed.append(override)
             else:
                 findings.append(_malformed(text, HydraException("no key")))
-        except HydraException as error:
+        except (HydraException, ValueError) as error:
             findings.append(_malformed(text, error))
     return parsed, findings
 
 
-def expand(overrides: Sequence[Override]) -> tuple[list[list[Override]], list[Finding]]:
+def expand(overrides: Sequence[Override], tree: ConfigTree) -> tuple[list[list[Override]], list[Finding]]:
     """Return the points of a sweep, each as overrides without sweeps, as Hydra's own sweeper makes them."""
     plain, findings = [], []
     for override in overrides:
-        if override.is_sweep_override() and not override.is_discrete_sweep():
-            problem = f"'{override.input_line}' is no list of points"
-            findings.append(Finding(override.key_or_group, problem, "use choice(a,b) or range(1,4)"))
+        override = replace(override, config_loader=tree.loader)  # ``glob(*)`` looks for the names of a group.
+        if (finding := _without_points(override)) is not None:
+            findings.append(finding)
         else:
             plain.append(override)
     parser = OverridesParser.create()
     points = BasicSweeper.split_arguments(plain, None)[0]
     return [parser.parse_overrides(point) for point in points], findings
+
+
+def _without_points(override: Override) -> Finding | None:
+    """Return what keeps a sweep from being a list of points, or None; overrides that are no sweeps are fine."""
+    if not override.is_sweep_override():
+        return None
+    key, fix = override.key_or_group, "use choice(a,b) or range(1,4)"
+    if not override.is_discrete_sweep():
+        return Finding(key, f"'{override.input_line}' is no list of points", fix)
+    try:
+        points = list(islice(override.sweep_string_iterator(), 1))
+    except (HydraException, ValueError, TypeError) as error:
+        return Finding(key, f"'{override.input_line}' cannot be expanded: {str(error).splitlines()[0]}", fix)
+    return None if points else Finding(key, f"'{override.input_line}' matches nothing", fix)
 
 
 def check_overrides(overrides: Sequence[Override], tree: ConfigTree) -> CheckedOverrides:
@@ -95,7 +110,7 @@ def wrong_forms(overrides: Sequence[Override]) -> list[Finding]:
     return findings
 
 
-def _malformed(text: str, error: HydraException) -> Finding:
+def _malformed(text: str, error: Exception) -> Finding:
     key, equals, value = text.partition("=")
     if not equals:
         return Finding(text, "is not an override", f"write {text}=VALUE")

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from neo.errors import Finding, did_you_mean, unknown_name
+from neo.limits import without_effect
 from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingType
 from neo.registry import Registry
 
@@ -13,6 +14,8 @@ PARTITIONERS: Registry[Callable[..., Any]] = Registry("partitioner")
 PARTITIONERS.register("greedy", "neo.planner.partitioners.greedy:partition")
 
 AUTO = "auto"
+_PARTITIONED = {"auto", "table_wise", "column_wise"}
+_SPLIT_BY_COLUMNS = {"auto", "column_wise"}
 _TABLE_KEYS = ("type",)
 
 
@@ -97,6 +100,23 @@ class ShardingConfig:
         if self.partitioner != AUTO and self.partitioner not in PARTITIONERS:
             names = (AUTO, *PARTITIONERS.names())
             findings.append(unknown_name("partitioner", self.partitioner, "partitioner", names))
+        return [*findings, *self._without_effect()]
+
+    def _without_effect(self) -> list[Finding]:
+        """Find wishes that none of the chosen sharding types heeds.
+
+        ``column_wise_semantics=exact`` is a condition, not a wish: where no table is split by columns it is met.
+        """
+        if self.type not in list(ShardingMode) or self.type == ShardingMode.FILE:
+            return []
+        types = {self.type, *(str(entry["type"]) for entry in self.tables.values() if _has_type(entry))}
+        chosen = " and ".join(sorted(types))
+        findings = []
+        if not types & _PARTITIONED:
+            findings += without_effect(self, {"partitioner": ("table_wise", "column_wise")}, chosen)
+        if self.column_wise_semantics == ColumnWiseSemantics.PER_SHARD and not types & _SPLIT_BY_COLUMNS:
+            problem = f"'per_shard' has no effect on '{chosen}': no table is split by columns"
+            findings.append(Finding("column_wise_semantics", problem, "leave it out"))
         return findings
 
     def _check_path(self) -> list[Finding]:
@@ -127,6 +147,10 @@ class ShardingConfig:
             column_wise_semantics=None if semantics is None else ColumnWiseSemantics(semantics),
             partitioner=self.partitioner,
         )
+
+
+def _has_type(entry: object) -> bool:
+    return isinstance(entry, Mapping) and "type" in entry
 
 
 def _check_table(name: str, entry: object) -> list[Finding]:

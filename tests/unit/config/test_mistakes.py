@@ -210,7 +210,7 @@ MISTAKES: list[tuple[str, list[str]]] = [
     (
         "optim.dense.momentum=0.9",
         [
-            "optim.dense.momentum: 0.9 has no effect on 'adam'; use name=sgd or 0",
+            "optim.dense.momentum: 0.9 has no effect on 'adam'; leave it at 0.0, or use sgd",
         ],
     ),
     (

@@ -449,3 +449,10 @@ def test_planning_loads_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert json.loads(done.stdout) == []
+
+
+@pytest.mark.parametrize("mode", ["auto", "table_wise", "row_wise", "column_wise", "data_parallel"])
+def test_a_table_beyond_64_bits_is_infeasible_not_a_crash(mode: str) -> None:
+    named = tables(table("a", rows=2**62, dim=64), table("b"), prefix="")
+    with pytest.raises(InfeasiblePlanError, match="no plan fits: table 'a' finds no place"):
+        plan_for(named, mode)
