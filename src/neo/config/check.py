@@ -17,7 +17,7 @@ _SEARCH_PATH = "hydra.searchpath"
 
 
 def check_command_line(
-    overrides: Sequence[str], source: ConfigSource, *, purpose: Purpose, multirun: bool
+    overrides: Sequence[str], source: ConfigSource, *, purpose: Purpose, multirun: bool, num_started: int | None = None
 ) -> list[Finding]:
     """Return every mistake, each once, in the order in which they were written.
 
@@ -26,6 +26,7 @@ def check_command_line(
         source: Where configuration files come from.
         purpose: What the configuration is read for.
         multirun: Whether sweeps are expanded; then every point is checked.
+        num_started: Ranks that something else has started; None if this command starts the workers.
     """
     findings = missing_folders(source)
     if findings:
@@ -38,7 +39,7 @@ def check_command_line(
         points, without_points = expand(parsed, tree)
         findings += without_points
     for point in points:
-        findings += _check_point(point, tree, purpose)
+        findings += _check_point(point, tree, purpose, num_started)
     return list(dict.fromkeys(findings))
 
 
@@ -48,7 +49,9 @@ def check_form(overrides: Sequence[str]) -> list[Finding]:
     return [*findings, *wrong_forms(parsed)]
 
 
-def _check_point(overrides: Sequence[Override], tree: ConfigTree, purpose: Purpose) -> list[Finding]:
+def _check_point(
+    overrides: Sequence[Override], tree: ConfigTree, purpose: Purpose, num_started: int | None
+) -> list[Finding]:
     checked = check_overrides(overrides, tree)
     layers, findings = tree.layers(checked.choices)
     if not layers:  # A recipe that chooses what does not exist must not hide the mistakes elsewhere.
@@ -58,7 +61,7 @@ def _check_point(overrides: Sequence[Override], tree: ConfigTree, purpose: Purpo
         findings += draft.assign(layer.package, layer.content, source=layer.name)
     written = [*checked.findings, *_assign_values(checked, draft)]
     config, unresolved = draft.finish()
-    return [*written, *findings, *unresolved, *(find_mistakes(config, purpose) if layers else ())]
+    return [*written, *findings, *unresolved, *(find_mistakes(config, purpose, num_started) if layers else ())]
 
 
 def _assign_values(checked: CheckedOverrides, draft: Draft) -> list[Finding]:

@@ -15,8 +15,13 @@ from neo.config.schema import GROUPS, NeoConfig
 from neo.errors import ConfigError, Finding
 
 
-def resolve(config: DictConfig, *, purpose: Purpose = Purpose.TRAIN) -> RunConfig:
+def resolve(config: DictConfig, *, purpose: Purpose = Purpose.TRAIN, num_started: int | None = None) -> RunConfig:
     """Return the frozen form of a composed configuration.
+
+    Args:
+        config: The configuration.
+        purpose: What it is read for.
+        num_started: Ranks that something else has started; None if this command starts the workers.
 
     Raises:
         ConfigError: Something is wrong; carries every finding of every group.
@@ -26,15 +31,16 @@ def resolve(config: DictConfig, *, purpose: Purpose = Purpose.TRAIN) -> RunConfi
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None) or "configuration"
         raise ConfigError([Finding(key, f"cannot be resolved: {str(error).splitlines()[0]}")]) from error
-    return resolve_content(content, purpose=purpose)
+    return resolve_content(content, purpose=purpose, num_started=num_started)
 
 
-def resolve_content(content: Any, *, purpose: Purpose | None) -> RunConfig:
+def resolve_content(content: Any, *, purpose: Purpose | None, num_started: int | None = None) -> RunConfig:
     """Return the frozen form of a configuration given as plain mappings.
 
     Args:
         content: One mapping per group.
         purpose: What it is read for; None skips what two groups together can get wrong on a machine.
+        num_started: As in ``resolve``.
 
     Raises:
         ConfigError: As ``resolve``.
@@ -44,7 +50,7 @@ def resolve_content(content: Any, *, purpose: Purpose | None) -> RunConfig:
     draft = Draft()
     findings = draft.assign("", content)
     typed, unresolved = draft.finish()
-    findings += unresolved + find_mistakes(typed, purpose)
+    findings += unresolved + find_mistakes(typed, purpose, num_started)
     if findings:
         raise ConfigError(findings)
     return _to_specs(typed)
@@ -75,12 +81,13 @@ def write_resolved(path: Path, config: DictConfig, settled: Mapping[str, Any]) -
     path.write_text(OmegaConf.to_yaml(content), encoding="utf-8")
 
 
-def find_mistakes(config: NeoConfig, purpose: Purpose | None) -> list[Finding]:
+def find_mistakes(config: NeoConfig, purpose: Purpose | None, num_started: int | None = None) -> list[Finding]:
     """Return the findings of every group, keys in full, and, where those are fine, of the groups together.
 
     Args:
         config: The typed configuration.
         purpose: What it is read for; None looks at each group by itself only.
+        num_started: As in ``resolve``.
     """
     findings = []
     if not 0 <= config.seed < 2**63:
@@ -88,9 +95,9 @@ def find_mistakes(config: NeoConfig, purpose: Purpose | None) -> list[Finding]:
     for group in GROUPS:
         findings += [finding.under(group) for finding in getattr(config, group).validate()]
     spoiled = {finding.key.split(".")[0] for finding in findings}
-    if purpose is None or spoiled & {"ops", "optim", "trainer", "model", "hardware"}:
+    if purpose is None:
         return findings
-    return findings + cross_findings(config, purpose)
+    return findings + cross_findings(config, purpose, spoiled=spoiled, num_started=num_started)
 
 
 def _to_specs(config: NeoConfig) -> RunConfig:
