@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hydra.core.override_parser.types import Override
 
-from neo.config.composition import ConfigSource, ConfigTree, missing_folders
+from neo.config.composition import ConfigSource, ConfigTree, Layer, missing_folders
 from neo.config.draft import Draft
 from neo.config.overrides import CheckedOverrides, check_overrides, expand, parse, wrong_forms
 from neo.config.purpose import Purpose
@@ -53,9 +53,16 @@ def _check_point(
     overrides: Sequence[Override], tree: ConfigTree, purpose: Purpose, num_started: int | None
 ) -> list[Finding]:
     checked = check_overrides(overrides, tree)
-    layers, findings = tree.layers(checked.choices)
-    if not layers:  # A recipe that chooses what does not exist must not hide the mistakes elsewhere.
-        layers, _ = tree.layers([choice for choice in checked.choices if choice.key_or_group != RECIPES])
+    recipes = [tree.recipe(name) for name in checked.recipes]
+    findings = [finding for _, of_recipe in recipes for finding in of_recipe]
+    layers: list[Layer] = []
+    if not findings:
+        layers, findings = tree.layers(checked.choices)
+    if not layers and recipes:
+        # A recipe that chooses what does not exist must not hide the mistakes elsewhere, its own among them.
+        layers, others = tree.layers([choice for choice in checked.choices if choice.key_or_group != RECIPES])
+        layers += [layer for layer, _ in recipes] if layers else []
+        findings += others
     draft = Draft()
     for layer in layers:
         findings += draft.assign(layer.package, layer.content, source=layer.name)

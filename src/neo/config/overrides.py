@@ -33,6 +33,12 @@ class CheckedOverrides:
     values: list[Override] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
+    @property
+    def recipes(self) -> list[str]:
+        """Names of the chosen recipes."""
+        chosen = [override.value() for override in self.choices if override.key_or_group == RECIPES]
+        return [str(name) for value in chosen for name in (value if isinstance(value, list) else [value])]
+
 
 def parse(texts: Sequence[str]) -> tuple[list[Override], list[Finding]]:
     """Return the overrides that can be parsed, and a finding for each that cannot."""
@@ -83,8 +89,10 @@ def check_overrides(overrides: Sequence[Override], tree: ConfigTree) -> CheckedO
     checked = CheckedOverrides()
     for override in overrides:
         if override.is_hydra_override():
-            if "/" in override.key_or_group:
+            if "/" in override.key_or_group and override.value() is None:
                 checked.choices.append(override)
+            elif "/" in override.key_or_group:
+                _check_choice(override, tree, checked)
             continue
         finding = _wrong_form(override)
         if finding is not None:

@@ -46,10 +46,10 @@ def test_defaults_of_the_contract() -> None:
 
 def test_overrides_reach_the_specs() -> None:
     run = _resolved(
-        "trainer.devices=3", "++sharding.tables.user.type=row_wise", "trainer.precision=bf16-mixed", "seed=7"
+        "trainer.devices=3", "++sharding.tables.sparse_0.type=row_wise", "trainer.precision=bf16-mixed", "seed=7"
     )
     assert run.trainer.devices == 3
-    assert run.sharding.tables[0].name == "user"
+    assert run.sharding.tables[0].name == "sparse_0"
     assert run.trainer.precision is Precision.BF16_MIXED
     assert run.seed == 7
 
@@ -70,11 +70,11 @@ def test_resolve_reports_every_group_at_once() -> None:
 
 
 def test_resolved_yaml_gives_the_same_run_and_knows_what_auto_became(tmp_path: Path) -> None:
-    config = _composed("++sharding.tables.user.type=row_wise", "data.global_batch_size=512")
+    config = _composed("++sharding.tables.sparse_0.type=row_wise", "data.global_batch_size=512")
     path = tmp_path / "resolved.yaml"
     write_resolved(path, config, {"trainer.accelerator": "cpu"})
     assert read_resolved(path) == _resolved(
-        "++sharding.tables.user.type=row_wise", "data.global_batch_size=512", "trainer.accelerator=cpu"
+        "++sharding.tables.sparse_0.type=row_wise", "data.global_batch_size=512", "trainer.accelerator=cpu"
     )
     text = path.read_text()
     for key in ("lr:", "eps:", "beta1:", "weight_decay:", "initial_accumulator:"):
