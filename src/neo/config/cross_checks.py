@@ -9,6 +9,7 @@ from neo.config.schema import NeoConfig
 from neo.config.table_wishes import known_tables, wishes_for_tables
 from neo.errors import ConfigError, Finding
 from neo.hardware.spec import HardwareSpec
+from neo.limits import MAX_RANKS
 from neo.models.spec import TABLE_LIST
 from neo.ops.spec import AUTO, POOLED_LOOKUPS, Device, capability, refusal
 from neo.optim.spec import SparseOptimizerSpec
@@ -103,7 +104,7 @@ def _files(config: NeoConfig) -> list[Finding]:
 
 def _single_node(config: NeoConfig) -> list[Finding]:
     nodes = config.trainer.num_nodes
-    if nodes <= 1:
+    if not 1 < nodes <= MAX_RANKS:
         return []
     fix = "start this command on every node with torchrun or srun"
     return [Finding("trainer.num_nodes", f"{nodes} nodes, but workers are started on this host only", fix)]

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from itertools import islice
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -10,11 +10,15 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
 
+from neo.comms.spec import PLANNED_CODECS
+from neo.config.as_typed import as_typed, quoted
 from neo.config.composition import ConfigTree, names_of
 from neo.config.draft import unknown_key
 from neo.config.schema import FREE_MAPPING, GROUPS, RECIPES, schema_types
-from neo.errors import Finding, did_you_mean
+from neo.errors import Finding, did_you_mean, unknown_name
+from neo.planner.spec import PLANNED_TYPES
 
+_NOT_BUILT = {"comms": PLANNED_CODECS, "sharding": PLANNED_TYPES}
 _ADDS = (OverrideType.ADD, OverrideType.FORCE_ADD)
 
 
@@ -120,10 +124,12 @@ def wrong_forms(overrides: Sequence[Override]) -> list[Finding]:
 
 def _malformed(text: str, error: Exception) -> Finding:
     key, equals, value = text.partition("=")
+    if not key.strip("+~ "):
+        return Finding(text, "has no key", "write KEY=VALUE")
     if not equals:
         return Finding(text, "is not an override", f"write {text}=VALUE")
-    if key.strip() != key or not key.strip("+~"):
-        return Finding(text, "has blanks around its key" if key.strip() else "has no key", "write KEY=VALUE")
+    if key.strip() != key:
+        return Finding(text, "has blanks around its key", "write KEY=VALUE")
     reason = str(error).splitlines()[0]
     if any(value.count(opening) > value.count(closing) for opening, closing in ("[]", "{}", "()")):
         return Finding(key, f"'{value}' has an open bracket", "close it, and quote the override for the shell")
@@ -134,7 +140,8 @@ def _malformed(text: str, error: Exception) -> Finding:
 def _wrong_form(override: Override) -> Finding | None:
     key, text = override.key_or_group, override.input_line or ""
     if override.package is not None:
-        return Finding(key, f"'{text}' moves a group to another place", f"write {key}=NAME")
+        written = f"+{key}" if key == RECIPES else key
+        return Finding(key, f"'{text}' moves a group to another place", f"write {written}=NAME")
     if override.is_sweep_override():
         return Finding(key, f"'{text}' is a sweep", "add -m to run every point, or write a list as [a,b]")
     if override.type is OverrideType.DEL:
@@ -162,11 +169,14 @@ def _wrong_addition(key: str, text: str, value: object) -> Finding:
     prefix = text[: len(text) - len(text.lstrip("+"))]
     types = schema_types()
     if key in types:
-        return Finding(key, f"'{prefix}' adds keys, and this one exists", f"write {text.lstrip('+')}")
+        fix = f"write {text.lstrip('+')}"
+        if is_dataclass(types[key]) and isinstance(value, dict):
+            fix = f"set its keys one by one, like {key}.KEY=VALUE"
+        return Finding(key, f"'{prefix}' adds keys, and this one exists", fix)
     unknown = unknown_key(key, types, given=value)
     if not unknown.problem.startswith("no such key"):
         return unknown
-    return Finding(key, f"'{prefix}' would add a key that nothing reads (given '{value}')", unknown.fix)
+    return Finding(key, f"'{prefix}' would add a key that nothing reads (given {quoted(value)})", unknown.fix)
 
 
 def _check_choice(override: Override, tree: ConfigTree, checked: CheckedOverrides) -> None:
@@ -175,13 +185,15 @@ def _check_choice(override: Override, tree: ConfigTree, checked: CheckedOverride
     names = value if isinstance(value, list) and group == RECIPES else [value]
     wrong = [name for name in names if name not in choices]
     for name in wrong:
-        shown = "null" if name is None else f"'{name}'"
-        fix = did_you_mean(str(name), choices)
+        fix = did_you_mean(as_typed(name), choices)
         if isinstance(name, dict):
             fix = f"set its keys one by one, like {group}.KEY=VALUE"
-        checked.findings.append(Finding(group, f"{shown} is not a choice of {group}", fix))
+        finding = Finding(group, f"{quoted(name)} is not a choice of {group}", fix)
+        if name in _NOT_BUILT.get(group, ()):
+            finding = unknown_name(group, str(name), f"choice of {group}", choices, planned=_NOT_BUILT[group])
+        checked.findings.append(finding)
     if wrong:
-        near = difflib.get_close_matches(str(names[0]), choices, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(as_typed(names[0]), choices, n=1, cutoff=0.5)
         if group == RECIPES or not near:
             return
         override = OverridesParser.create().parse_override(f"{group}={near[0]}")

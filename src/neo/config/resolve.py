@@ -1,6 +1,8 @@
 """From Hydra's configuration to the frozen ``RunConfig``; the last functions that see a DictConfig."""
 
 from collections.abc import Mapping
+from dataclasses import fields, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from neo.config.purpose import Purpose
 from neo.config.run_config import RunConfig
 from neo.config.schema import GROUPS, NeoConfig
 from neo.errors import ConfigError, Finding
+
+_WITH_NULL_DEFAULTS = ("model", "data")
 
 
 def resolve(config: DictConfig, *, purpose: Purpose = Purpose.TRAIN, num_started: int | None = None) -> RunConfig:
@@ -68,17 +72,50 @@ def read_resolved(path: Path) -> RunConfig:
 
 
 def write_resolved(path: Path, config: DictConfig, settled: Mapping[str, Any]) -> None:
-    """Write a composed configuration with every interpolation resolved.
+    """Write a composed configuration: every interpolation resolved, every default that has an effect written out.
+
+    A null that stays means something: not limited, not known, taken from the data, or without effect here.
 
     Args:
         path: The file.
         config: The configuration.
         settled: Values to write in place of ``auto``, by dotted key.
     """
-    content = OmegaConf.create(OmegaConf.to_container(config, resolve=True))
+    plain = OmegaConf.to_container(config, resolve=True)
+    content = OmegaConf.create(plain)
+    draft = Draft()
+    draft.assign("", plain)
+    typed, _ = draft.finish()
+    for group in _WITH_NULL_DEFAULTS:
+        for key, value in settled_defaults(getattr(typed, group)).items():
+            OmegaConf.update(content, f"{group}.{key}", value)
     for key, value in settled.items():
         OmegaConf.update(content, key, value)
     path.write_text(OmegaConf.to_yaml(content), encoding="utf-8")
+
+
+def settled_defaults(config: Any) -> dict[str, Any]:
+    """Return what the nulls of a valid group stand for, where writing it out changes nothing.
+
+    Args:
+        config: A group whose ``None`` means "the default of what was chosen".
+    """
+    spec, settled = config.to_spec(), {}
+    for entry in fields(config):
+        value = getattr(spec, entry.name, None)
+        if getattr(config, entry.name) is not None or value is None:
+            continue
+        written = _plain(value)
+        explicit = replace(config, **{entry.name: written})
+        if not explicit.validate() and explicit.to_spec() == spec:
+            settled[entry.name] = written
+    return settled
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value.value if isinstance(value, Enum) else str(value) if isinstance(value, Path) else value
 
 
 def find_mistakes(config: NeoConfig, purpose: Purpose | None, num_started: int | None = None) -> list[Finding]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from neo.errors import Finding, did_you_mean, unknown_name
+from neo.errors import Finding, unknown_name
 from neo.limits import without_effect
 from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingType
 from neo.registry import Registry
@@ -17,6 +17,9 @@ AUTO = "auto"
 _PARTITIONED = {"auto", "table_wise", "column_wise"}
 _SPLIT_BY_COLUMNS = {"auto", "column_wise"}
 _TABLE_KEYS = ("type",)
+PLANNED_TYPES = ("table_row_wise", "table_column_wise", "grid")
+_PLANNED_TABLE_KEYS = ("tier", "cache", "cache_bytes", "kernel")
+_PLANNED_PARTITIONERS = ("ldm",)
 
 
 class ShardingMode(StrEnum):
@@ -89,7 +92,7 @@ class ShardingConfig:
         """
         findings = []
         if self.type not in list(ShardingMode):
-            findings.append(unknown_name("type", self.type, "sharding type", list(ShardingMode)))
+            findings.append(unknown_name("type", self.type, "sharding type", list(ShardingMode), planned=PLANNED_TYPES))
         findings += self._check_path()
         for name, entry in self.tables.items():
             findings += [finding.under(f"tables.{name}") for finding in _check_table(str(name), entry)]
@@ -99,7 +102,9 @@ class ShardingConfig:
             findings.append(unknown_name("column_wise_semantics", semantics, "column-wise semantics", choices))
         if self.partitioner != AUTO and self.partitioner not in PARTITIONERS:
             names = (AUTO, *PARTITIONERS.names())
-            findings.append(unknown_name("partitioner", self.partitioner, "partitioner", names))
+            findings.append(
+                unknown_name("partitioner", self.partitioner, "partitioner", names, planned=_PLANNED_PARTITIONERS)
+            )
         return [*findings, *self._without_effect()]
 
     def _without_effect(self) -> list[Finding]:
@@ -158,7 +163,7 @@ def _check_table(name: str, entry: object) -> list[Finding]:
     if not isinstance(entry, Mapping):
         return [Finding("", f"'{entry}' is not a mapping", f"write ++sharding.tables.{name}.type=row_wise")]
     findings = [
-        Finding(str(key), f"'{key}' is not a key of a table's sharding", did_you_mean(str(key), _TABLE_KEYS))
+        unknown_name(str(key), str(key), "key of a table's sharding", _TABLE_KEYS, planned=_PLANNED_TABLE_KEYS)
         for key in entry
         if key not in _TABLE_KEYS
     ]
@@ -166,5 +171,6 @@ def _check_table(name: str, entry: object) -> list[Finding]:
     if "type" not in entry:
         findings.append(Finding("type", "is missing", f"write ++sharding.tables.{name}.type=row_wise"))
     elif entry["type"] not in choices:
-        findings.append(unknown_name("type", str(entry["type"]), "sharding type", choices))
+        written = "null" if entry["type"] is None else str(entry["type"])
+        findings.append(unknown_name("type", written, "sharding type", choices, planned=PLANNED_TYPES))
     return findings

@@ -236,7 +236,7 @@ MISTAKES: list[tuple[str, list[str]]] = [
     (
         "trainer.devices=1.5",
         [
-            "trainer.devices: '1.5' is not a whole number or text",
+            "trainer.devices: '1.5' is not 'auto' or a whole number",
         ],
     ),
     (
@@ -330,7 +330,7 @@ MISTAKES: list[tuple[str, list[str]]] = [
     (
         "model.bottom_mlp=[64,wide]",
         [
-            "model.bottom_mlp: '[64, 'wide']' is not a list of whole numbers like [1,2], or null",
+            "model.bottom_mlp: '[64,wide]' is not a list of whole numbers like [1,2], or null",
         ],
     ),
     (
@@ -355,7 +355,7 @@ MISTAKES: list[tuple[str, list[str]]] = [
     (
         "model={name:dlrm}",
         [
-            "model: '{'name': 'dlrm'}' is not a choice of model; set its keys one by one, like model.KEY=VALUE",
+            "model: '{name:dlrm}' is not a choice of model; set its keys one by one, like model.KEY=VALUE",
         ],
     ),
     (
@@ -526,7 +526,7 @@ MISTAKES: list[tuple[str, list[str]]] = [
     (
         "seed=[1,2]",
         [
-            "seed: '[1, 2]' is not a whole number",
+            "seed: '[1,2]' is not a whole number",
         ],
     ),
     (
@@ -550,15 +550,75 @@ MISTAKES: list[tuple[str, list[str]]] = [
     (
         "trainer.callbacks=[x]",
         [
-            f"trainer.callbacks: no such key (given '['x']'); Keys of trainer: {_TRAINER_KEYS}",
+            f"trainer.callbacks: no such key (given '[x]'); Keys of trainer: {_TRAINER_KEYS}",
         ],
     ),
     (
         "checkpoint.every_n_steps=10",
         [
-            f"checkpoint.every_n_steps: no such key (given '10'); Groups and keys: {_ROOT_KEYS}",
+            "checkpoint.every_n_steps: is not built yet; leave it out",
         ],
     ),
+]
+
+_SHARDINGS = "auto, column_wise, data_parallel, file, row_wise, table_wise"
+MISTAKES += [
+    ("trainer.devices=[0,1]", ["trainer.devices: '[0,1]' is not 'auto' or a whole number"]),
+    ("trainer.devices=true", ["trainer.devices: 'true' is neither 'auto' nor a number of processes"]),
+    ("data.global_batch_size=1.5", ["data.global_batch_size: '1.5' is not 'auto' or a whole number"]),
+    (
+        "data.out_of_range=clamp",
+        [
+            "data.out_of_range: 'clamp' is not a policy for ids out of range; did you mean 'clamp_zero'? "
+            "Choices: clamp_zero, drop, error"
+        ],
+    ),
+    (
+        "data.uneven=drop",
+        ["data.uneven: 'drop' is not a policy for uneven batches; did you mean 'stop'? Choices: error, pad, stop"],
+    ),
+    ("data.limit_samples=0", ["data.limit_samples: 0 is below the limit 1"]),
+    ("sharding.type=null", ["sharding.type: null is not text"]),
+    (
+        "sharding.type=true",
+        [f"sharding.type: 'true' is not a sharding type; Choices: {_SHARDINGS}"],
+    ),
+    (
+        "++sharding.tables.sparse_1.type=null",
+        [
+            "sharding.tables.sparse_1.type: 'null' is not a sharding type; "
+            "Choices: auto, column_wise, data_parallel, row_wise, table_wise"
+        ],
+    ),
+    (
+        "model.bottom_mlp=[1,null,true]",
+        ["model.bottom_mlp: '[1,null,true]' is not a list of whole numbers like [1,2], or null"],
+    ),
+    (
+        "+model={name:dlrm}",
+        ["model: '+' adds keys, and this one exists; set its keys one by one, like model.KEY=VALUE"],
+    ),
+    (
+        "+recipes@x=quickstart",
+        ["recipes: '+recipes@x=quickstart' moves a group to another place; write +recipes=NAME"],
+    ),
+    ("+", ["+: has no key; write KEY=VALUE"]),
+    ("comms=fp16", ["comms: 'fp16' is not built yet; Choices: fp32"]),
+    ("comms.forward=int8", ["comms.forward: 'int8' is not built yet; Choices: fp32"]),
+    ("sharding=table_row_wise", [f"sharding: 'table_row_wise' is not built yet; Choices: {_SHARDINGS}"]),
+    (
+        "++sharding.tables.sparse_1.type=grid",
+        [
+            "sharding.tables.sparse_1.type: 'grid' is not built yet; "
+            "Choices: auto, column_wise, data_parallel, row_wise, table_wise"
+        ],
+    ),
+    (
+        "++sharding.tables.sparse_1={type:row_wise,tier:ddr}",
+        ["sharding.tables.sparse_1.tier: 'tier' is not built yet; Choices: type"],
+    ),
+    ("sharding.partitioner=ldm", ["sharding.partitioner: 'ldm' is not built yet; Choices: auto, greedy"]),
+    ("explain=sparse_1", ["explain: is not built yet; leave it out"]),
 ]
 
 
