@@ -6,13 +6,12 @@ from typing import Any
 
 from neo.data.files import list_files
 from neo.errors import DataError, Finding, unknown_name
-from neo.limits import outside, outside_limits
+from neo.limits import MAX_ROWS, outside, outside_limits
 
 GENERATED_ONLY = ("num_samples", "val_samples", "num_dense", "zipf_exponent")
 COLUMNS = ("label", "dense", "categorical", "lists", "list_weights")
 FILES_ONLY = ("path", "val_path", *COLUMNS, "encoding", "hash_buckets", "dense_transform", "shuffle", "shuffle_window")
 
-MOST_ROWS = 2**48  # of one table
 
 _KINDS = {
     "encoding": "encoding",
@@ -22,7 +21,7 @@ _KINDS = {
 }
 _LIMITS: Mapping[str, tuple[float, float]] = {
     "limit_samples": (1, 2**62),
-    "hash_buckets": (2, MOST_ROWS),
+    "hash_buckets": (2, MAX_ROWS),
     "shuffle_window": (2, 2**31),
     "num_samples": (1, 2**48),
     "val_samples": (0, 2**48),
@@ -181,7 +180,7 @@ def check_features(
             )
         )
     for index, rows in enumerate(num_embeddings or ()):
-        if rows > MOST_ROWS:
+        if rows > MAX_ROWS:
             findings.append(Finding(f"model.num_embeddings[{index}]", f"{rows} is above the limit 2^48"))
         if rows < fewest:
             findings.append(Finding(f"model.num_embeddings[{index}]", f"{rows} is below the limit {fewest}"))
