@@ -187,7 +187,8 @@ def finite_loss(trainer: pl.Trainer, module: RecommendationModule) -> float | No
         ranks = ", ".join(map(str, loss.broken_ranks[:8])) + (", ..." if len(loss.broken_ranks) > 8 else "")
         raise DivergedError(
             f"the training loss of step {trainer.global_step} is not finite (rank{plural} {ranks}): "
-            "the training has diverged at this step or before it; lower optim.sparse.lr or optim.dense.lr, or check the data"
+            "the training has diverged at this step or before it; "
+            "lower optim.sparse.lr or optim.dense.lr, or check the data"
         )
     return loss.mean
 
