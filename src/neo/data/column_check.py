@@ -88,16 +88,23 @@ def check_files(config: Any) -> list[Finding]:
                     with pq.ParquetFile(file) as opened:
                         if opened.metadata.num_rows:
                             check.parquet(file, opened.schema_arrow)
-            except (pa.ArrowException, OSError, EOFError):
+            except (DataError, pa.ArrowException, OSError, EOFError):
                 continue
     return check.findings
 
 
 def header(file: Path) -> tuple[str, ...]:
-    """Return the names in the first line of a CSV file that is not blank."""
+    """Return the names in the first line of a CSV file that is not blank.
+
+    Raises:
+        DataError: That line is no header.
+    """
     first = next((line for _, line in read_lines(file) if line.strip(b"\r\n")), b"")
     text = first.removeprefix(b"\xef\xbb\xbf").decode(errors="replace").rstrip("\r\n")
-    return tuple(next(csv.reader([text]), []))
+    try:
+        return tuple(next(csv.reader([text]), []))
+    except csv.Error as error:
+        raise DataError(f"'{file}', line 1: is no header of a CSV file: {error}") from None
 
 
 def read_lines(file: Path) -> Iterator[tuple[int, bytes]]:

@@ -153,7 +153,7 @@ def _learn_ids(data: DataSpec, name: str, column: _Learned, bags: Bags, place: P
         column.vocabulary.add(bags.elements, name, place_of)
     elif data.encoding is Encoding.IDENTITY:
         ids, missing = to_integers(bags.elements, name, place_of)
-        ids = ids if missing is None else np.where(missing, -1 if column.largest < 0 else 0, ids)
+        ids = ids if missing is None else np.where(missing, -1, ids)
         wrong = (ids < 0) | (ids > MAX_ROWS - 2)  # one more row is for a missing id
         wrong = wrong if missing is None else wrong & ~missing
         if wrong.any():

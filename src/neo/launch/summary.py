@@ -74,6 +74,7 @@ def complete_summary(run_dir: Path, status: Status, *, error: str = "") -> None:
     if error:
         summary["error"] = error
     _write(run_dir / SUMMARY, summary)
+    (run_dir / PROGRESS).unlink(missing_ok=True)
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:

@@ -183,10 +183,12 @@ def finite_loss(trainer: pl.Trainer, module: RecommendationModule) -> float | No
     """
     loss = global_loss(module)
     if loss.broken_ranks:
+        plural = "s" if len(loss.broken_ranks) > 1 else ""
         ranks = ", ".join(map(str, loss.broken_ranks[:8])) + (", ..." if len(loss.broken_ranks) > 8 else "")
         raise DivergedError(
-            f"the training loss of step {trainer.global_step} is not finite (rank {ranks}): the training has diverged "
-            "at this step or before it; lower optim.sparse.lr or optim.dense.lr, or check the data"
+            f"the training loss of step {trainer.global_step} is not finite (rank{plural} {ranks}): "
+            "the training has diverged at this step or before it; "
+            "lower optim.sparse.lr or optim.dense.lr, or check the data"
         )
     return loss.mean
 

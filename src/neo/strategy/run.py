@@ -114,7 +114,6 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
     )
     summary = outcome.to_dict(installed_versions())
     write_summary(run_dir / "summary.json", summary)
-    (run_dir / "progress.json").unlink(missing_ok=True)
     print_summary(outcome, console)
     return summary
 

@@ -124,6 +124,16 @@ def test_a_csv_file_with_another_separator(separator: str, shown: str, write_tex
     )
 
 
+def test_what_is_no_text_at_all_is_left_to_the_reader(learn: Any, write_text: Any) -> None:
+    path = write_text("y" * 200_000)
+    with pytest.raises(DataError) as error:
+        learn(path=str(path), **CSV)
+    assert message(error).startswith(f"'{path}', line 1: is no header of a CSV file: field larger than")
+    path = write_text("not Parquet", name="x.parquet")
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
+        learn(path=str(path), **PARQUET)
+
+
 def test_r22_criteo_is_checked_value_by_value(learn: Any, load: Any, write_text: Any) -> None:
     def refused(encoding: str, **changed: str) -> str:
         path = write_text(criteo_line() * 700 + criteo_line(**changed) + criteo_line() * 9, name="day.tsv")

@@ -35,6 +35,7 @@ def test_what_rank_0_knew_last_is_the_measure_of_a_broken_run(tmp_path: Path) ->
     summary = _summary(tmp_path)
     assert (summary["status"], summary["steps"], summary["val"]) == ("interrupted", 7, {"auc": 0.8})
     assert summary["train_loss"] is None
+    assert not (tmp_path / "progress.json").exists()
     assert summary["plan_fingerprint"] == "beef"
     (tmp_path / "summary.json").write_text(json.dumps({"status": "done", "steps": 9}))
     complete_summary(tmp_path, Status.FAILED)

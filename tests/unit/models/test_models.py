@@ -32,7 +32,9 @@ def batch(size: int, num_dense: int, num_features: int = 3) -> tuple[Tensor, Spa
     generator = torch.Generator().manual_seed(size)
     lengths = torch.randint(0, 3, (num_features * size,), generator=generator)
     values = torch.randint(0, 10, (int(lengths.sum()),), generator=generator)
-    return torch.randn(size, num_dense, generator=generator), SparseFeatures("abcdef"[:num_features], lengths, values)
+    return torch.randn(size, num_dense, generator=generator), SparseFeatures(
+        list("abcdef"[:num_features]), lengths, values
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)

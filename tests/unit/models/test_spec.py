@@ -67,8 +67,8 @@ def test_keys_without_effect_are_refused() -> None:
 
 def test_table_list_needs_a_path() -> None:
     assert findings(ModelConfig(name="table_list", mflops_per_sample=-1.0)) == [
-        "path: table_list needs a file; write model.path=FILE.csv",
         "mflops_per_sample: -1.0 is below the limit 0",
+        "path: table_list needs a file; write model.path=FILE.csv",
     ]
 
 
