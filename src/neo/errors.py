@@ -1,7 +1,7 @@
 """The errors a user of neo can meet, and the exit code that each one means."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -25,6 +25,10 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.key}: {self.problem}" + (f"; {self.fix}" if self.fix else "")
+
+
+NOT_BUILT = "is not built yet"
+"""The problem with a name that is planned and that no version has yet."""
 
 
 class NeoError(Exception):
@@ -75,7 +79,17 @@ def did_you_mean(name: str, choices: Iterable[str]) -> str:
     return f"did you mean '{near[0]}'? {listed}" if near else listed
 
 
-def unknown_name(key: str, name: str, kind: str, choices: Iterable[str]) -> Finding:
-    """Return the finding for a name that is not among ``choices``, with the nearest one."""
+def unknown_name(key: str, name: str, kind: str, choices: Iterable[str], *, planned: Collection[str] = ()) -> Finding:
+    """Return the finding for a name that is not among ``choices``, with the nearest one.
+
+    Args:
+        key: The key that has it.
+        name: The name.
+        kind: What it should have been.
+        choices: The names there are.
+        planned: Names that will be there one day: of them only that is said, and no nearest name.
+    """
+    if name in planned:
+        return Finding(key, f"'{name}' {NOT_BUILT}", f"Choices: {', '.join(sorted(choices))}")
     article = "an" if kind[0] in "aeiou" else "a"
     return Finding(key, f"'{name}' is not {article} {kind}", did_you_mean(name, choices))

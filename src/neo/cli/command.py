@@ -116,7 +116,13 @@ def _check(
         config_path=asked.config_path or CONFIG_PATH,
         config_dir=asked.config_dir,
     )
-    findings = check_command_line(overrides, source, purpose=purpose, multirun=asked.multirun)
+    findings = check_command_line(
+        overrides,
+        source,
+        purpose=purpose,
+        multirun=asked.multirun,
+        num_started=None if ranks is None else ranks.world_size,
+    )
     if ranks is not None and asked.multirun:
         problem = f"a sweep starts its own workers, and {ranks.starter} has started these already"
         findings.append(Finding("-m", problem, "run the sweep without it, or one point per job"))

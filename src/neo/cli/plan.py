@@ -1,5 +1,6 @@
 """``neo plan``: resolve and plan for the named machine; starts nothing and imports no torch."""
 
+import dataclasses
 import tempfile
 import time
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.memory import capacity_per_rank, rank_bytes
 from neo.plan.report import plan_report
 from neo.plan.serialize import write_plan
+from neo.planner.capacity import ShortOfMemoryError
 from neo.planner.planner import PlanResult
 from neo.tables.spec import FeatureSpec, TableSpec
 
@@ -43,7 +45,7 @@ def plan(config: DictConfig, run_dir: Path) -> int:
         planned = plan_tables(run, tables, device=machine_device(run.trainer.accelerator, run.hardware))
     except InfeasiblePlanError as error:
         wall_s = time.perf_counter() - began
-        write_json(run_dir / "estimate.json", {"feasible": False, "reason": str(error), "planner_wall_s": wall_s})
+        write_json(run_dir / "estimate.json", _infeasible(error, wall_s))
         raise
     wall_s = time.perf_counter() - began
     write_plan(run_dir / "plan.json", planned.plan, planned.fingerprint)
@@ -70,6 +72,11 @@ def _features(run: RunConfig) -> tuple[FeatureSpec, ...]:
             folder=Path(folder),
         )
     return schema.features
+
+
+def _infeasible(error: InfeasiblePlanError, planner_wall_s: float) -> dict[str, Any]:
+    shortage = dataclasses.asdict(error.shortage) if isinstance(error, ShortOfMemoryError) else None
+    return {"feasible": False, "reason": str(error), "shortage": shortage, "planner_wall_s": planner_wall_s}
 
 
 def _estimate(planned: PlanResult, optimizer: SparseOptimizerSpec, planner_wall_s: float) -> dict[str, Any]:

@@ -65,7 +65,6 @@ def _train_here(config: DictConfig, run_dir: Path) -> int:
 def _train_in(config: DictConfig, run_dir: Path) -> int:
     clear(run_dir)
     run = resolve(config)
-    _require(_single_node(run))
     processes = num_processes(run.trainer.devices, run.trainer.accelerator)
     _prepare(config, run, run_dir, _World(execution_device(run.trainer.accelerator), processes, processes))
     outcome = run_workers(run_dir, num_processes=processes, launch=run.launch)
@@ -86,7 +85,7 @@ def _prepare_for_all(config: DictConfig, run_dir: Path, ranks: RankEnvironment) 
         forget(run_dir)
         clear(run_dir)
         with signs_of_life(run_dir, ranks):
-            run = resolve(config)
+            run = resolve(config, num_started=ranks.world_size)
             _require(_as_started(run, ranks))
             device = execution_device(run.trainer.accelerator)
             _prepare(config, run, run_dir, _World(device, ranks.world_size, ranks.local_world_size))
@@ -143,14 +142,6 @@ def _settled(run: RunConfig, world: _World) -> Mapping[str, object]:
         "trainer.devices": world.local_size,
         "data.global_batch_size": run.data.training_batch_size,
     }
-
-
-def _single_node(run: RunConfig) -> list[Finding]:
-    nodes = run.trainer.num_nodes
-    if nodes == 1:
-        return []
-    fix = "start this command on every node with torchrun or srun"
-    return [Finding("trainer.num_nodes", f"{nodes} nodes, but workers are started on this host only", fix)]
 
 
 def _as_started(run: RunConfig, ranks: RankEnvironment) -> list[Finding]:

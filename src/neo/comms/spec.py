@@ -7,6 +7,7 @@ from neo.registry import Registry
 
 CODECS: Registry[type] = Registry("codec")
 CODECS.register("fp32", "neo.comms.codecs:Fp32Codec")
+PLANNED_CODECS = ("fp16", "bf16", "int8")
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,11 @@ class CommsConfig:
     def validate(self) -> list[Finding]:
         """Return every mistake, keys relative to ``comms``."""
         chosen = (("forward", self.forward), ("backward", self.backward))
-        return [unknown_name(key, name, "codec", CODECS.names()) for key, name in chosen if name not in CODECS]
+        return [
+            unknown_name(key, name, "codec", CODECS.names(), planned=PLANNED_CODECS)
+            for key, name in chosen
+            if name not in CODECS
+        ]
 
     def to_spec(self) -> CommsSpec:
         """Return the frozen form of a valid configuration."""

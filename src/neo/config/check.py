@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hydra.core.override_parser.types import Override
 
-from neo.config.composition import ConfigSource, ConfigTree, missing_folders
+from neo.config.composition import ConfigSource, ConfigTree, Layer, missing_folders
 from neo.config.draft import Draft
 from neo.config.overrides import CheckedOverrides, check_overrides, expand, parse, wrong_forms
 from neo.config.purpose import Purpose
@@ -17,7 +17,7 @@ _SEARCH_PATH = "hydra.searchpath"
 
 
 def check_command_line(
-    overrides: Sequence[str], source: ConfigSource, *, purpose: Purpose, multirun: bool
+    overrides: Sequence[str], source: ConfigSource, *, purpose: Purpose, multirun: bool, num_started: int | None = None
 ) -> list[Finding]:
     """Return every mistake, each once, in the order in which they were written.
 
@@ -26,19 +26,20 @@ def check_command_line(
         source: Where configuration files come from.
         purpose: What the configuration is read for.
         multirun: Whether sweeps are expanded; then every point is checked.
+        num_started: Ranks that something else has started; None if this command starts the workers.
     """
     findings = missing_folders(source)
     if findings:
         source = replace(source, config_dir=None)
     parsed, malformed = parse(overrides)
     findings += malformed
+    tree = ConfigTree(replace(source, search_paths=_search_paths(parsed)))
     points = [parsed]
     if multirun:
-        points, without_points = expand(parsed)
+        points, without_points = expand(parsed, tree)
         findings += without_points
-    tree = ConfigTree(replace(source, search_paths=_search_paths(parsed)))
     for point in points:
-        findings += _check_point(point, tree, purpose)
+        findings += _check_point(point, tree, purpose, num_started)
     return list(dict.fromkeys(findings))
 
 
@@ -48,17 +49,26 @@ def check_form(overrides: Sequence[str]) -> list[Finding]:
     return [*findings, *wrong_forms(parsed)]
 
 
-def _check_point(overrides: Sequence[Override], tree: ConfigTree, purpose: Purpose) -> list[Finding]:
+def _check_point(
+    overrides: Sequence[Override], tree: ConfigTree, purpose: Purpose, num_started: int | None
+) -> list[Finding]:
     checked = check_overrides(overrides, tree)
-    layers, findings = tree.layers(checked.choices)
-    if not layers:  # A recipe that chooses what does not exist must not hide the mistakes elsewhere.
-        layers, _ = tree.layers([choice for choice in checked.choices if choice.key_or_group != RECIPES])
+    recipes = [tree.recipe(name) for name in checked.recipes]
+    findings = [finding for _, of_recipe in recipes for finding in of_recipe]
+    layers: list[Layer] = []
+    if not findings:
+        layers, findings = tree.layers(checked.choices)
+    if not layers and recipes:
+        # A recipe that chooses what does not exist must not hide the mistakes elsewhere, its own among them.
+        layers, others = tree.layers([choice for choice in checked.choices if choice.key_or_group != RECIPES])
+        layers += [layer for layer, _ in recipes] if layers else []
+        findings += others
     draft = Draft()
     for layer in layers:
         findings += draft.assign(layer.package, layer.content, source=layer.name)
     written = [*checked.findings, *_assign_values(checked, draft)]
     config, unresolved = draft.finish()
-    return [*written, *findings, *unresolved, *(find_mistakes(config, purpose) if layers else ())]
+    return [*written, *findings, *unresolved, *(find_mistakes(config, purpose, num_started) if layers else ())]
 
 
 def _assign_values(checked: CheckedOverrides, draft: Draft) -> list[Finding]:

@@ -13,6 +13,7 @@ from hydra._internal.config_repository import CachingConfigRepository
 from hydra._internal.defaults_list import create_defaults_list
 from hydra._internal.utils import create_automatic_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.default_element import GroupDefault, InputDefault
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
@@ -20,8 +21,9 @@ from hydra.plugins.config_source import ConfigLoadError
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from neo.config.schema import GROUPS, RECIPES
 from neo.config.store import CONFIG_NAME, CONFIG_PATH
-from neo.errors import Finding
+from neo.errors import Finding, did_you_mean
 
 _SCHEMA_SCHEME = "structured://"
 
@@ -59,14 +61,19 @@ class ConfigTree:
         self.source = source
 
     @cached_property
-    def _repository(self) -> CachingConfigRepository:
+    def loader(self) -> ConfigLoaderImpl:
+        """Hydra's reader of this search path."""
         path = create_automatic_config_search_path(None, "neo.cli.main", self.source.config_path)
         if self.source.config_dir is not None:
             folder = f"file://{os.path.abspath(self.source.config_dir)}"
             path.prepend(provider="command-line", path=folder, anchor=SearchPathQuery(provider="schema"))
         for extra in self.source.search_paths:
             path.append(provider="hydra.searchpath in command-line", path=extra)
-        return CachingConfigRepository(ConfigLoaderImpl(path).repository)
+        return ConfigLoaderImpl(path)
+
+    @cached_property
+    def _repository(self) -> CachingConfigRepository:
+        return CachingConfigRepository(self.loader.repository)
 
     def choices(self, group: str) -> list[str]:
         """Return the names that ``group=NAME`` can take; empty if there is no such group."""
@@ -86,13 +93,60 @@ class ConfigTree:
             return Finding(_shown_file(file), "is not a mapping of keys", "write KEY: VALUE lines")
         return None
 
+    def recipe(self, name: str) -> tuple[Layer, list[Finding]]:
+        """Return what a recipe adds by itself, whatever else it chooses, and what is wrong with its form.
+
+        Args:
+            name: A recipe that can be read.
+        """
+        loaded = self._repository.load_config(f"{RECIPES}/{name}")
+        file = f"{RECIPES}/{name}.yaml"
+        if loaded is None:
+            return Layer(file, "", {}), []
+        findings = []
+        if loaded.header.get("package") != "_global_":
+            problem = f"has no package line, so its keys would go below '{RECIPES}'"
+            findings.append(Finding(file, problem, "write '# @package _global_' as its first line"))
+        for default in loaded.defaults_list or ():
+            findings += self._wrong_default(file, default)
+        content = OmegaConf.to_container(loaded.config, resolve=False)
+        return Layer(file, "", content), findings
+
+    def _wrong_default(self, file: str, default: InputDefault) -> list[Finding]:
+        """Return what is wrong with one entry of a recipe's defaults list, looked at by itself."""
+        if default.is_self() or not isinstance(default, GroupDefault) or not isinstance(default.value, str):
+            return []
+        group, place = (default.group or "").lstrip("/"), f"{file}: defaults"
+        if group in GROUPS and not (default.group or "").startswith("/"):
+            problem = f"'{group}' is looked for below '{RECIPES}'"
+            return [Finding(place, problem, f"write override /{group}: {default.value}")]
+        choices = self.choices(group)
+        if not choices:
+            problem = f"'{default.group}' is not a group"
+            return [Finding(place, problem, did_you_mean(group, (*GROUPS, RECIPES)))]
+        if not default.override and group in GROUPS:
+            return [Finding(place, f"'{group}: {default.value}' is chosen already", f"write override /{group}: NAME")]
+        if default.value not in choices:
+            problem = f"'{default.value}' is not a choice of {group}"
+            return [Finding(place, problem, did_you_mean(default.value, choices))]
+        return []
+
+    def _missing_main(self) -> Finding | None:
+        name, path = self.source.config_name, self.source.config_path
+        if self._repository.config_exists(name):
+            return None
+        if path != CONFIG_PATH:
+            fix = "leave it out; a folder of your own files is added with --config-dir"
+            return Finding("--config-path", f"'{path}' has no {_shown_file(name)}", fix)
+        return Finding("--config-name", f"'{name}' is not a configuration file", f"leave it out, or use {CONFIG_NAME}")
+
     def layers(self, choices: Iterable[Override]) -> tuple[list[Layer], list[Finding]]:
         """Return what each file of the run adds, in order of rising precedence, schema and Hydra's own left out.
 
         Args:
             choices: Overrides that choose in groups (``sharding=auto``, ``+recipes=NAME``, ``hydra/…``).
         """
-        main = self.unreadable(self.source.config_name)
+        main = self._missing_main() or self.unreadable(self.source.config_name)
         if main is not None:
             return [], [main]
         try:
@@ -104,7 +158,7 @@ class ConfigTree:
                 skip_missing=False,
             ).defaults
         except (HydraException, yaml.YAMLError, OmegaConfBaseException, ConfigLoadError, ValueError) as error:
-            return [], [Finding("defaults list", " ".join(str(error).split()))]
+            return [], [Finding("defaults list", _in_one_line(error))]
         layers, findings = [], []
         for default in defaults:
             if default.config_path is None or (default.package or "").split(".")[0] == "hydra":
@@ -129,6 +183,11 @@ def missing_folders(source: ConfigSource) -> list[Finding]:
     if folder is None or Path(folder).is_dir():
         return []
     return [Finding("--config-dir", f"'{folder}' is not a folder")]
+
+
+def _in_one_line(error: Exception) -> str:
+    """Return what Hydra says without its search path, which names folders that nobody asked about."""
+    return " ".join(str(error).partition("Config search path")[0].split())
 
 
 def _shown_file(name: str) -> str:

@@ -1,15 +1,22 @@
 """Mistakes that only two groups together make."""
 
+from collections.abc import Collection
 from pathlib import Path
 
-from neo.config.devices import execution_device, num_gpus
+from neo.config.devices import execution_device, num_gpus, num_processes
 from neo.config.purpose import Purpose
 from neo.config.schema import NeoConfig
-from neo.errors import Finding
+from neo.config.table_wishes import known_tables, wishes_for_tables
+from neo.errors import ConfigError, Finding
 from neo.hardware.spec import HardwareSpec
+from neo.limits import MAX_RANKS
 from neo.models.spec import TABLE_LIST
 from neo.ops.spec import AUTO, POOLED_LOOKUPS, Device, capability, refusal
 from neo.optim.spec import SparseOptimizerSpec
+from neo.plan.plan_reader import read_json
+from neo.plan.sharding_plan import ColumnWiseSemantics
+from neo.planner.overrides import named_tables
+from neo.planner.spec import ShardingMode
 from neo.strategy.spec import Accelerator
 from neo.tables.spec import TableSpec
 
@@ -21,16 +28,58 @@ def machine_device(accelerator: Accelerator, hardware: HardwareSpec) -> Device:
     return Device.CUDA if hardware.shared_host_bytes is None else Device.CPU
 
 
-def cross_findings(config: NeoConfig, purpose: Purpose) -> list[Finding]:
-    """Return the mistakes between groups that are valid each by itself."""
-    model = config.model
-    findings = [*_files(config), *config.data.check_features(model.num_embeddings, model.pooling_factors, model.name)]
-    if purpose is Purpose.TRAIN:
+def cross_findings(
+    config: NeoConfig, purpose: Purpose, *, spoiled: Collection[str] = (), num_started: int | None = None
+) -> list[Finding]:
+    """Return the mistakes between groups that are valid each by itself.
+
+    Args:
+        config: The typed configuration.
+        purpose: What it is read for.
+        spoiled: Groups with mistakes of their own: what needs them is not looked at.
+        num_started: Ranks that something else has started; None if this command starts the workers.
+    """
+
+    def sound(*groups: str) -> bool:
+        return not set(groups) & set(spoiled)
+
+    findings = _files(config)
+    if sound("model"):
+        model = config.model
+        findings += config.data.check_features(model.num_embeddings, model.pooling_factors, model.name)
+    if purpose is Purpose.TRAIN and num_started is None:
+        findings += _single_node(config)
+    if purpose is Purpose.TRAIN and sound("trainer"):
         findings += _trainable(config)
+    if sound("optim", "sharding"):
+        findings += _semantics_without_effect(config)
+    if not sound("ops", "optim", "trainer", "model", "hardware"):
+        return findings + (_table_names(config) if sound("model") else [])
     accelerator = Accelerator(config.trainer.accelerator)
     training = purpose is Purpose.TRAIN
-    device = execution_device(accelerator) if training else machine_device(accelerator, config.hardware.to_spec())
-    return findings + _backend(config, device)
+    hardware = config.hardware.to_spec()
+    device = execution_device(accelerator) if training else machine_device(accelerator, hardware)
+    refused = _backend(config, device)
+    findings += [*refused, *_table_names(config)]
+    if sound("sharding") and not refused:
+        started = num_processes(config.trainer.to_spec().devices, accelerator) if num_started is None else num_started
+        findings += wishes_for_tables(config, device, started if training else hardware.world_size)
+    return findings
+
+
+def _semantics_without_effect(config: NeoConfig) -> list[Finding]:
+    optimizer = config.optim.to_spec().sparse
+    if config.sharding.column_wise_semantics != ColumnWiseSemantics.PER_SHARD or optimizer.is_rowwise:
+        return []
+    problem = f"'per_shard' has no effect on '{optimizer.name}': only row-wise optimizers depend on it"
+    return [Finding("sharding.column_wise_semantics", problem, "leave it out")]
+
+
+def _table_names(config: NeoConfig) -> list[Finding]:
+    keys = known_tables(config)
+    if not keys or not config.sharding.tables or config.sharding.type == ShardingMode.FILE:
+        return []
+    return named_tables([str(name) for name in config.sharding.tables], keys)[1]
 
 
 def _files(config: NeoConfig) -> list[Finding]:
@@ -38,11 +87,27 @@ def _files(config: NeoConfig) -> list[Finding]:
         ("sharding.path", config.sharding.path, "plan"),
         ("model.path", config.model.path, "list of tables"),
     )
-    return [
+    missing = [
         Finding(key, f"'{path}' is not a file", f"write the path of a {kind}")
         for key, path, kind in asked
         if path and not Path(path).is_file()
     ]
+    plan = config.sharding.path
+    if config.sharding.type != ShardingMode.FILE or not plan or not Path(plan).is_file():
+        return missing
+    try:
+        read_json(Path(plan))
+    except ConfigError as error:
+        return [*missing, *error.findings]
+    return missing
+
+
+def _single_node(config: NeoConfig) -> list[Finding]:
+    nodes = config.trainer.num_nodes
+    if not 1 < nodes <= MAX_RANKS:
+        return []
+    fix = "start this command on every node with torchrun or srun"
+    return [Finding("trainer.num_nodes", f"{nodes} nodes, but workers are started on this host only", fix)]
 
 
 def _trainable(config: NeoConfig) -> list[Finding]:

@@ -8,8 +8,9 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from neo.config.schema import FREE_MAPPING, NeoConfig, in_words, schema_types
-from neo.errors import Finding
+from neo.config.as_typed import as_typed, quoted
+from neo.config.schema import FREE_MAPPING, NOT_BUILT_KEYS, NeoConfig, in_words, schema_types, takes_bool
+from neo.errors import NOT_BUILT, Finding
 
 TARGET = "_target_"
 _HYDRA_INTERPOLATION = "${hydra"
@@ -63,11 +64,15 @@ class Draft:
         if value == "???":
             return [Finding(key, "has no value ('???')", f"write {key}=VALUE")]
         try:
-            OmegaConf.update(self._config, key, value, merge=True, force_add=free)
-        except OmegaConfBaseException:
+            OmegaConf.update(self._config, key, self._as_text(key, value), merge=True, force_add=free)
+        except (OmegaConfBaseException, OverflowError):
             expected = in_words(self._types.get(key, Any))
-            return [Finding(key, f"{_shown(value)} is not {expected}")]
+            return [Finding(key, f"{quoted(value)} is not {expected}")]
         return []
+
+    def _as_text(self, key: str, value: Any) -> Any:
+        """Return true and false as they are typed where text is wanted: OmegaConf would write True and False."""
+        return as_typed(value) if isinstance(value, bool) and not takes_bool(self._types.get(key, Any)) else value
 
     def finish(self) -> tuple[NeoConfig, list[Finding]]:
         """Resolve interpolations; return the typed configuration and what could not be resolved."""
@@ -90,6 +95,8 @@ class Draft:
 def unknown_key(key: str, known: Mapping[str, Any], *, given: Any) -> Finding:
     """Return the finding for a key that is not in the schema: the nearest full key, and its neighbours."""
     parent, _, name = key.rpartition(".")
+    if key.partition(".")[0] in NOT_BUILT_KEYS:
+        return Finding(key, NOT_BUILT, "leave it out")
     refused = _ALIASES.get(name, name)
     if refused in _NOT_FOR_US:
         return Finding(key, _NOT_FOR_US[refused], _INSTEAD[refused])
@@ -101,13 +108,7 @@ def unknown_key(key: str, known: Mapping[str, Any], *, given: Any) -> Finding:
     allowed = siblings or [other for other in known if "." not in other]
     where = f"Keys of {parent}" if siblings and parent else "Groups and keys"
     fix = f"{fix} {where}: {', '.join(sorted(allowed))}".strip()
-    return Finding(key, f"no such key (given {_shown(given)})", fix)
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "null"
-    return f"'{value}'"
+    return Finding(key, f"no such key (given {quoted(given)})", fix)
 
 
 def _located(finding: Finding, source: str) -> Finding:
@@ -136,4 +137,4 @@ def _target_finding(place: str) -> Finding:
 
 
 def _group_finding(key: str, value: Any) -> Finding:
-    return Finding(key, f"{_shown(value)} is not a mapping", f"'{key}' is a group: set its keys, like {key}.KEY=VALUE")
+    return Finding(key, f"{quoted(value)} is not a mapping", f"'{key}' is a group: set its keys, like {key}.KEY=VALUE")

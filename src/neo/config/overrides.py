@@ -2,18 +2,23 @@
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass, replace
+from itertools import islice
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
 
+from neo.comms.spec import PLANNED_CODECS
+from neo.config.as_typed import as_typed, quoted
 from neo.config.composition import ConfigTree, names_of
 from neo.config.draft import unknown_key
 from neo.config.schema import FREE_MAPPING, GROUPS, RECIPES, schema_types
-from neo.errors import Finding, did_you_mean
+from neo.errors import Finding, did_you_mean, unknown_name
+from neo.planner.spec import PLANNED_TYPES
 
+_NOT_BUILT = {"comms": PLANNED_CODECS, "sharding": PLANNED_TYPES}
 _ADDS = (OverrideType.ADD, OverrideType.FORCE_ADD)
 
 
@@ -32,6 +37,12 @@ class CheckedOverrides:
     values: list[Override] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
+    @property
+    def recipes(self) -> list[str]:
+        """Names of the chosen recipes."""
+        chosen = [override.value() for override in self.choices if override.key_or_group == RECIPES]
+        return [str(name) for value in chosen for name in (value if isinstance(value, list) else [value])]
+
 
 def parse(texts: Sequence[str]) -> tuple[list[Override], list[Finding]]:
     """Return the overrides that can be parsed, and a finding for each that cannot."""
@@ -44,18 +55,18 @@ def parse(texts: Sequence[str]) -> tuple[list[Override], list[Finding]]:
                 parsed.append(override)
             else:
                 findings.append(_malformed(text, HydraException("no key")))
-        except HydraException as error:
+        except (HydraException, ValueError) as error:
             findings.append(_malformed(text, error))
     return parsed, findings
 
 
-def expand(overrides: Sequence[Override]) -> tuple[list[list[Override]], list[Finding]]:
+def expand(overrides: Sequence[Override], tree: ConfigTree) -> tuple[list[list[Override]], list[Finding]]:
     """Return the points of a sweep, each as overrides without sweeps, as Hydra's own sweeper makes them."""
     plain, findings = [], []
     for override in overrides:
-        if override.is_sweep_override() and not override.is_discrete_sweep():
-            problem = f"'{override.input_line}' is no list of points"
-            findings.append(Finding(override.key_or_group, problem, "use choice(a,b) or range(1,4)"))
+        override = replace(override, config_loader=tree.loader)  # ``glob(*)`` looks for the names of a group.
+        if (finding := _without_points(override)) is not None:
+            findings.append(finding)
         else:
             plain.append(override)
     parser = OverridesParser.create()
@@ -63,13 +74,29 @@ def expand(overrides: Sequence[Override]) -> tuple[list[list[Override]], list[Fi
     return [parser.parse_overrides(point) for point in points], findings
 
 
+def _without_points(override: Override) -> Finding | None:
+    """Return what keeps a sweep from being a list of points, or None; overrides that are no sweeps are fine."""
+    if not override.is_sweep_override():
+        return None
+    key, fix = override.key_or_group, "use choice(a,b) or range(1,4)"
+    if not override.is_discrete_sweep():
+        return Finding(key, f"'{override.input_line}' is no list of points", fix)
+    try:
+        points = list(islice(override.sweep_string_iterator(), 1))
+    except (HydraException, ValueError, TypeError) as error:
+        return Finding(key, f"'{override.input_line}' cannot be expanded: {str(error).splitlines()[0]}", fix)
+    return None if points else Finding(key, f"'{override.input_line}' matches nothing", fix)
+
+
 def check_overrides(overrides: Sequence[Override], tree: ConfigTree) -> CheckedOverrides:
     """Sort the overrides of one run into choices and values, and find what is wrong with their form."""
     checked = CheckedOverrides()
     for override in overrides:
         if override.is_hydra_override():
-            if "/" in override.key_or_group:
+            if "/" in override.key_or_group and override.value() is None:
                 checked.choices.append(override)
+            elif "/" in override.key_or_group:
+                _check_choice(override, tree, checked)
             continue
         finding = _wrong_form(override)
         if finding is not None:
@@ -95,12 +122,14 @@ def wrong_forms(overrides: Sequence[Override]) -> list[Finding]:
     return findings
 
 
-def _malformed(text: str, error: HydraException) -> Finding:
+def _malformed(text: str, error: Exception) -> Finding:
     key, equals, value = text.partition("=")
+    if not key.strip("+~ "):
+        return Finding(text, "has no key", "write KEY=VALUE")
     if not equals:
         return Finding(text, "is not an override", f"write {text}=VALUE")
-    if key.strip() != key or not key.strip("+~"):
-        return Finding(text, "has blanks around its key" if key.strip() else "has no key", "write KEY=VALUE")
+    if key.strip() != key:
+        return Finding(text, "has blanks around its key", "write KEY=VALUE")
     reason = str(error).splitlines()[0]
     if any(value.count(opening) > value.count(closing) for opening, closing in ("[]", "{}", "()")):
         return Finding(key, f"'{value}' has an open bracket", "close it, and quote the override for the shell")
@@ -111,7 +140,8 @@ def _malformed(text: str, error: HydraException) -> Finding:
 def _wrong_form(override: Override) -> Finding | None:
     key, text = override.key_or_group, override.input_line or ""
     if override.package is not None:
-        return Finding(key, f"'{text}' moves a group to another place", f"write {key}=NAME")
+        written = f"+{key}" if key == RECIPES else key
+        return Finding(key, f"'{text}' moves a group to another place", f"write {written}=NAME")
     if override.is_sweep_override():
         return Finding(key, f"'{text}' is a sweep", "add -m to run every point, or write a list as [a,b]")
     if override.type is OverrideType.DEL:
@@ -139,11 +169,14 @@ def _wrong_addition(key: str, text: str, value: object) -> Finding:
     prefix = text[: len(text) - len(text.lstrip("+"))]
     types = schema_types()
     if key in types:
-        return Finding(key, f"'{prefix}' adds keys, and this one exists", f"write {text.lstrip('+')}")
+        fix = f"write {text.lstrip('+')}"
+        if is_dataclass(types[key]) and isinstance(value, dict):
+            fix = f"set its keys one by one, like {key}.KEY=VALUE"
+        return Finding(key, f"'{prefix}' adds keys, and this one exists", fix)
     unknown = unknown_key(key, types, given=value)
     if not unknown.problem.startswith("no such key"):
         return unknown
-    return Finding(key, f"'{prefix}' would add a key that nothing reads (given '{value}')", unknown.fix)
+    return Finding(key, f"'{prefix}' would add a key that nothing reads (given {quoted(value)})", unknown.fix)
 
 
 def _check_choice(override: Override, tree: ConfigTree, checked: CheckedOverrides) -> None:
@@ -152,13 +185,15 @@ def _check_choice(override: Override, tree: ConfigTree, checked: CheckedOverride
     names = value if isinstance(value, list) and group == RECIPES else [value]
     wrong = [name for name in names if name not in choices]
     for name in wrong:
-        shown = "null" if name is None else f"'{name}'"
-        fix = did_you_mean(str(name), choices)
+        fix = did_you_mean(as_typed(name), choices)
         if isinstance(name, dict):
             fix = f"set its keys one by one, like {group}.KEY=VALUE"
-        checked.findings.append(Finding(group, f"{shown} is not a choice of {group}", fix))
+        finding = Finding(group, f"{quoted(name)} is not a choice of {group}", fix)
+        if name in _NOT_BUILT.get(group, ()):
+            finding = unknown_name(group, str(name), f"choice of {group}", choices, planned=_NOT_BUILT[group])
+        checked.findings.append(finding)
     if wrong:
-        near = difflib.get_close_matches(str(names[0]), choices, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(as_typed(names[0]), choices, n=1, cutoff=0.5)
         if group == RECIPES or not near:
             return
         override = OverridesParser.create().parse_override(f"{group}={near[0]}")

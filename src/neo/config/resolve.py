@@ -1,6 +1,8 @@
 """From Hydra's configuration to the frozen ``RunConfig``; the last functions that see a DictConfig."""
 
 from collections.abc import Mapping
+from dataclasses import fields, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,16 @@ from neo.config.run_config import RunConfig
 from neo.config.schema import GROUPS, NeoConfig
 from neo.errors import ConfigError, Finding
 
+_WITH_NULL_DEFAULTS = ("model", "data")
 
-def resolve(config: DictConfig, *, purpose: Purpose = Purpose.TRAIN) -> RunConfig:
+
+def resolve(config: DictConfig, *, purpose: Purpose = Purpose.TRAIN, num_started: int | None = None) -> RunConfig:
     """Return the frozen form of a composed configuration.
+
+    Args:
+        config: The configuration.
+        purpose: What it is read for.
+        num_started: Ranks that something else has started; None if this command starts the workers.
 
     Raises:
         ConfigError: Something is wrong; carries every finding of every group.
@@ -26,15 +35,16 @@ def resolve(config: DictConfig, *, purpose: Purpose = Purpose.TRAIN) -> RunConfi
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", None) or "configuration"
         raise ConfigError([Finding(key, f"cannot be resolved: {str(error).splitlines()[0]}")]) from error
-    return resolve_content(content, purpose=purpose)
+    return resolve_content(content, purpose=purpose, num_started=num_started)
 
 
-def resolve_content(content: Any, *, purpose: Purpose | None) -> RunConfig:
+def resolve_content(content: Any, *, purpose: Purpose | None, num_started: int | None = None) -> RunConfig:
     """Return the frozen form of a configuration given as plain mappings.
 
     Args:
         content: One mapping per group.
         purpose: What it is read for; None skips what two groups together can get wrong on a machine.
+        num_started: As in ``resolve``.
 
     Raises:
         ConfigError: As ``resolve``.
@@ -44,7 +54,7 @@ def resolve_content(content: Any, *, purpose: Purpose | None) -> RunConfig:
     draft = Draft()
     findings = draft.assign("", content)
     typed, unresolved = draft.finish()
-    findings += unresolved + find_mistakes(typed, purpose)
+    findings += unresolved + find_mistakes(typed, purpose, num_started)
     if findings:
         raise ConfigError(findings)
     return _to_specs(typed)
@@ -62,25 +72,59 @@ def read_resolved(path: Path) -> RunConfig:
 
 
 def write_resolved(path: Path, config: DictConfig, settled: Mapping[str, Any]) -> None:
-    """Write a composed configuration with every interpolation resolved.
+    """Write a composed configuration: every interpolation resolved, every default that has an effect written out.
+
+    A null that stays means something: not limited, not known, taken from the data, or without effect here.
 
     Args:
         path: The file.
         config: The configuration.
         settled: Values to write in place of ``auto``, by dotted key.
     """
-    content = OmegaConf.create(OmegaConf.to_container(config, resolve=True))
+    plain = OmegaConf.to_container(config, resolve=True)
+    content = OmegaConf.create(plain)
+    draft = Draft()
+    draft.assign("", plain)
+    typed, _ = draft.finish()
+    for group in _WITH_NULL_DEFAULTS:
+        for key, value in settled_defaults(getattr(typed, group)).items():
+            OmegaConf.update(content, f"{group}.{key}", value)
     for key, value in settled.items():
         OmegaConf.update(content, key, value)
     path.write_text(OmegaConf.to_yaml(content), encoding="utf-8")
 
 
-def find_mistakes(config: NeoConfig, purpose: Purpose | None) -> list[Finding]:
+def settled_defaults(config: Any) -> dict[str, Any]:
+    """Return what the nulls of a valid group stand for, where writing it out changes nothing.
+
+    Args:
+        config: A group whose ``None`` means "the default of what was chosen".
+    """
+    spec, settled = config.to_spec(), {}
+    for entry in fields(config):
+        value = getattr(spec, entry.name, None)
+        if getattr(config, entry.name) is not None or value is None:
+            continue
+        written = _plain(value)
+        explicit = replace(config, **{entry.name: written})
+        if not explicit.validate() and explicit.to_spec() == spec:
+            settled[entry.name] = written
+    return settled
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value.value if isinstance(value, Enum) else str(value) if isinstance(value, Path) else value
+
+
+def find_mistakes(config: NeoConfig, purpose: Purpose | None, num_started: int | None = None) -> list[Finding]:
     """Return the findings of every group, keys in full, and, where those are fine, of the groups together.
 
     Args:
         config: The typed configuration.
         purpose: What it is read for; None looks at each group by itself only.
+        num_started: As in ``resolve``.
     """
     findings = []
     if not 0 <= config.seed < 2**63:
@@ -88,9 +132,9 @@ def find_mistakes(config: NeoConfig, purpose: Purpose | None) -> list[Finding]:
     for group in GROUPS:
         findings += [finding.under(group) for finding in getattr(config, group).validate()]
     spoiled = {finding.key.split(".")[0] for finding in findings}
-    if purpose is None or spoiled & {"ops", "optim", "trainer", "model", "hardware"}:
+    if purpose is None:
         return findings
-    return findings + cross_findings(config, purpose)
+    return findings + cross_findings(config, purpose, spoiled=spoiled, num_started=num_started)
 
 
 def _to_specs(config: NeoConfig) -> RunConfig:

@@ -38,6 +38,9 @@ RECIPES = "recipes"
 FREE_MAPPING = "sharding.tables"
 """The one key below which the user makes up names; Hydra adds to it with ``++``."""
 
+NOT_BUILT_KEYS = ("checkpoint", "explain")
+"""First parts of keys that are planned and not there yet."""
+
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Any: "anything"}
 _LISTED = {int: "whole numbers like [1,2]", float: "numbers like [0.5,2]", str: "names like [a,b]"}
 
@@ -54,12 +57,19 @@ def _walk(schema: type, prefix: str) -> Iterator[tuple[str, Any]]:
             yield from _walk(typing.cast(type, hint), f"{prefix}{name}.")
 
 
+def takes_bool(hint: Any) -> bool:
+    """Return whether true and false are values of this type; what a free mapping takes is not known."""
+    return hint is Any or bool in (hint, *typing.get_args(hint))
+
+
 def in_words(hint: Any) -> str:
     """Return a type in a person's words: ``a list of whole numbers like [1,2], or null``."""
     if hint in _WORDS:
         return _WORDS[hint]
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
+        if set(arguments) == {int, str}:
+            return "'auto' or a whole number"
         words = " or ".join(in_words(argument) for argument in arguments if argument is not type(None))
         return f"{words}, or null" if type(None) in arguments else words
     if origin is list:

@@ -6,16 +6,22 @@ from typing import Any
 
 from neo.data.files import list_files
 from neo.errors import DataError, Finding, unknown_name
+from neo.limits import MAX_ROWS, outside, outside_limits
 
 GENERATED_ONLY = ("num_samples", "val_samples", "num_dense", "zipf_exponent")
 COLUMNS = ("label", "dense", "categorical", "lists", "list_weights")
 FILES_ONLY = ("path", "val_path", *COLUMNS, "encoding", "hash_buckets", "dense_transform", "shuffle", "shuffle_window")
 
-MOST_ROWS = 2**48  # of one table
 
+_KINDS = {
+    "encoding": "encoding",
+    "dense_transform": "transform of dense columns",
+    "out_of_range": "policy for ids out of range",
+    "uneven": "policy for uneven batches",
+}
 _LIMITS: Mapping[str, tuple[float, float]] = {
     "limit_samples": (1, 2**62),
-    "hash_buckets": (2, MOST_ROWS),
+    "hash_buckets": (2, MAX_ROWS),
     "shuffle_window": (2, 2**31),
     "num_samples": (1, 2**48),
     "val_samples": (0, 2**48),
@@ -32,12 +38,9 @@ def check_config(config: Any, readers: Sequence[str], choices: Mapping[str, Sequ
     for key, allowed in choices.items():
         value = getattr(config, key)
         if value is not None and value not in allowed:
-            findings.append(unknown_name(key, value, key.replace("_", " "), allowed))
+            findings.append(unknown_name(key, value, _KINDS[key], allowed))
     findings += _check_batch_size(config.global_batch_size)
-    for key, (low, high) in _LIMITS.items():
-        value = getattr(config, key)
-        if value is not None and not low <= value <= high:
-            findings.append(Finding(key, f"{value} is outside [{low:g}, {high:g}]", "choose a value in this range"))
+    findings += outside_limits(config, _LIMITS)
     if config.name in readers:
         findings += _check_ignored(config)
     if config.name in readers and config.name != "synthetic":
@@ -53,8 +56,9 @@ def _check_batch_size(size: int | str) -> list[Finding]:
     if size == "auto":
         return []
     if isinstance(size, bool) or not isinstance(size, int):
-        return [Finding("global_batch_size", f"'{size}' is neither a number nor 'auto'", "write it like 2048")]
-    return [] if size >= 1 else [Finding("global_batch_size", f"{size} is below the limit 1", "write it like 2048")]
+        return [Finding("global_batch_size", f"'{size}' is neither 'auto' nor a whole number", "write it like 2048")]
+    found = outside("global_batch_size", size, 1, 2**31)
+    return [Finding(finding.key, finding.problem, "write it like 2048") for finding in found]
 
 
 def _check_ignored(config: Any) -> list[Finding]:
@@ -176,7 +180,7 @@ def check_features(
             )
         )
     for index, rows in enumerate(num_embeddings or ()):
-        if rows > MOST_ROWS:
+        if rows > MAX_ROWS:
             findings.append(Finding(f"model.num_embeddings[{index}]", f"{rows} is above the limit 2^48"))
         if rows < fewest:
             findings.append(Finding(f"model.num_embeddings[{index}]", f"{rows} is below the limit {fewest}"))

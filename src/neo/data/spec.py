@@ -20,6 +20,10 @@ READERS.register("csv", "neo.data.csv:open_csv")
 
 CRITEO_DENSE = tuple(f"I{number}" for number in range(1, 14))
 CRITEO_CATEGORICAL = tuple(f"C{number}" for number in range(1, 27))
+DEFAULT_ROWS = 1_000
+"""Rows of a generated table that ``model.num_embeddings`` says nothing about."""
+DEFAULT_POOLING = (1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 3.0, 5.0)
+"""Mean ids per sample of the generated features that ``model.*`` says nothing about."""
 TRAINING_BATCH_SIZE = 2048
 PLANNING_BATCH_SIZE_PER_ACCELERATOR = 512
 
@@ -220,6 +224,14 @@ class DataConfig:
             num_dense=_or(self.num_dense, 13) if generated else 0,
             zipf_exponent=_or(self.zipf_exponent, 1.05),
         )
+
+    def feature_names(self, num_embeddings: list[int] | None, pooling_factors: list[float] | None) -> tuple[str, ...]:
+        """Return the names of the sparse features, known without reading any data."""
+        if self.name == "criteo":
+            return CRITEO_CATEGORICAL
+        if self.name == "synthetic":
+            return tuple(f"sparse_{i}" for i in range(len(num_embeddings or pooling_factors or DEFAULT_POOLING)))
+        return (*(self.categorical or ()), *(self.lists or ()))
 
     def check_features(
         self, num_embeddings: list[int] | None, pooling_factors: list[float] | None, model_name: str = "dlrm"

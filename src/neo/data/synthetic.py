@@ -18,10 +18,7 @@ from numpy.typing import NDArray
 from neo.data.hashing import Hashes, combine, mix, uniform
 from neo.data.reader import Positions, Samples
 from neo.data.schema import DataSchema, DenseColumn, SparseColumn
-from neo.data.spec import DataSpec, Encoding, Split
-
-DEFAULT_ROWS = 1_000
-DEFAULT_POOLING = (1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 3.0, 5.0)
+from neo.data.spec import DEFAULT_POOLING, DEFAULT_ROWS, DataSpec, Encoding, Split
 
 _BLOCK_ROWS = 32_768
 _GRID = 16_384

@@ -14,12 +14,13 @@ import numpy as np
 from neo.data.columns import Bags, Place, to_bags, to_floats, to_integers, to_labels, written_id, wrong_label
 from neo.data.encode import FIRST_KNOWN_ROW, check_kind
 from neo.data.reader import ArrowRows
-from neo.data.rules import MOST_ROWS, check_features
+from neo.data.rules import check_features
 from neo.data.schema import DataSchema, DenseColumn, SparseColumn, Vocabulary, load_schema, store_schema
 from neo.data.spec import READERS, DataSpec, DenseTransform, Encoding, Split
 from neo.data.statistics import Moments, VocabularyBuilder
 from neo.data.synthetic import synthetic_schema
 from neo.errors import ConfigError, DataError, Finding
+from neo.limits import MAX_ROWS
 
 __all__ = ["DataSchema", "learn_schema", "load_schema"]
 
@@ -153,7 +154,7 @@ def _learn_ids(data: DataSpec, name: str, column: _Learned, bags: Bags, place: P
     elif data.encoding is Encoding.IDENTITY:
         ids, missing = to_integers(bags.elements, name, place_of)
         ids = ids if missing is None else np.where(missing, -1, ids)
-        wrong = (ids < 0) | (ids > MOST_ROWS - 2)  # one more row is for a missing id
+        wrong = (ids < 0) | (ids > MAX_ROWS - 2)  # one more row is for a missing id
         wrong = wrong if missing is None else wrong & ~missing
         if wrong.any():
             at = int(np.flatnonzero(wrong)[0])
@@ -169,7 +170,7 @@ def _refuse_row(value: int, name: str, where: str) -> None:
             "the number of its row; use vocabulary or hash"
         )
     raise DataError(
-        f"{where}: id {value} of column '{name}' needs a table of {value + 2} rows, and the limit is {MOST_ROWS} "
+        f"{where}: id {value} of column '{name}' needs a table of {value + 2} rows, and the limit is {MAX_ROWS} "
         "(2^48); use data.encoding=vocabulary or hash"
     )
 

@@ -3,17 +3,20 @@
 ``HardwareSpec`` and its parts live in ``neo.hardware.machine`` and are offered here too.
 """
 
+import math
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from neo.errors import Finding
 from neo.hardware.detect import LocalHost, detect_local_host
 from neo.hardware.machine import AcceleratorSpec, HardwareSpec, Link, MemoryTier
+from neo.limits import MAX_RANKS, outside_limits
 from neo.units import Unit, parse_bytes, parse_quantity
 
 __all__ = ["AcceleratorSpec", "HardwareConfig", "HardwareSpec", "Link", "MemoryTier"]
 
 _RATE = {"unit": Unit.BYTES_PER_S}
+_MAX_CAPACITY = 2**60
 
 
 @dataclass
@@ -32,6 +35,8 @@ class MemoryTierConfig:
             return findings
         if self.capacity is not None and parse_bytes(self.capacity) == 0:
             return []
+        if self.capacity is not None and parse_bytes(self.capacity) > _MAX_CAPACITY:
+            findings.append(Finding("capacity", f"'{self.capacity}' is above the limit 1024PiB"))
         if self.bandwidth is not None and parse_quantity(self.bandwidth, Unit.BYTES_PER_S) == 0:
             fix = "write a rate like 1.5TB/s, or switch the tier off with capacity=0"
             findings.append(Finding("bandwidth", f"'{self.bandwidth}' is impossible for an enabled tier", fix))
@@ -89,8 +94,9 @@ class AcceleratorConfig:
         findings += [finding.under("host_link") for finding in self.host_link.validate()]
         for key in ("fp32_flops", "tf32_flops", "fp16_flops", "bf16_flops"):
             rate = getattr(self, key)
-            if rate is not None and not rate > 0:
-                findings.append(Finding(key, f"{rate} is not above 0 FLOP/s", "write null where it is not known"))
+            if rate is not None and not (math.isfinite(rate) and rate > 0):
+                problem = f"{rate} is not a finite number above 0 FLOP/s"
+                findings.append(Finding(key, problem, "write null where it is not known"))
         return findings + _bad_share("gemm_efficiency", self.gemm_efficiency)
 
     def to_spec(self) -> AcceleratorSpec:
@@ -140,14 +146,7 @@ class HardwareConfig:
 
     def validate(self) -> list[Finding]:
         """Return every mistake, keys relative to ``hardware``; impossible machines among them."""
-        findings = []
-        if self.num_nodes < 1:
-            findings.append(Finding("num_nodes", f"{self.num_nodes} is below the limit 1"))
-        if self.accelerators_per_node is None and not self.detect:
-            fix = "write a number (only hardware=local detects it)"
-            findings.append(Finding("accelerators_per_node", "is null", fix))
-        if self.accelerators_per_node is not None and self.accelerators_per_node < 1:
-            findings.append(Finding("accelerators_per_node", f"{self.accelerators_per_node} is below the limit 1"))
+        findings = self._counts()
         groups = (
             ("accelerator", self.accelerator),
             ("node", self.node),
@@ -159,6 +158,18 @@ class HardwareConfig:
         if not readable:
             findings += self._slower_inside()
         return findings + self._without_capacity()
+
+    def _counts(self) -> list[Finding]:
+        findings = outside_limits(self, {"num_nodes": (1, MAX_RANKS), "accelerators_per_node": (1, MAX_RANKS)})
+        if self.accelerators_per_node is None and not self.detect:
+            fix = "write a number (only hardware=local detects it)"
+            findings.append(Finding("accelerators_per_node", "is null", fix))
+        if findings or self.accelerators_per_node is None:
+            return findings
+        if self.num_nodes * self.accelerators_per_node <= MAX_RANKS:
+            return []
+        problem = f"{self.num_nodes} nodes of {self.accelerators_per_node} accelerators are more than {MAX_RANKS} ranks"
+        return [Finding("num_nodes", problem, "plan for fewer")]
 
     def _slower_inside(self) -> list[Finding]:
         inside = _parsed(self.scale_up.bandwidth, Unit.BYTES_PER_S)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from neo.errors import Finding
+from neo.limits import outside_limits
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,7 @@ class LaunchConfig:
 
     def validate(self) -> list[Finding]:
         """Return every mistake, keys relative to ``launch``."""
-        findings = []
-        if self.threads_per_worker is not None and self.threads_per_worker < 1:
-            findings.append(Finding("threads_per_worker", f"{self.threads_per_worker} is below the limit 1"))
+        findings = outside_limits(self, {"threads_per_worker": (1, 1024)})
         if not 3 <= self.shutdown_timeout_s <= 45:
             findings.append(Finding("shutdown_timeout_s", f"{self.shutdown_timeout_s} is outside [3, 45]"))
         return findings

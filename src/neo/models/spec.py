@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from neo.errors import ConfigError, Finding, unknown_name
+from neo.limits import MAX_DIM, MAX_ROWS, outside, outside_limits
 from neo.models.table_list import listed_tables, tables_from_csv
 from neo.registry import Registry
 from neo.tables.spec import FeatureSpec, Pooling, TableSpec
@@ -37,6 +38,14 @@ _DCNV2 = "dlrm_dcnv2"
 _SIZES = ("embedding_dim", "bottom_mlp", "top_mlp", "num_embeddings", "pooling_factors", "pooling")
 _CROSS = ("num_cross_layers", "cross_rank")
 _LISTED = ("path", "mflops_per_sample", "dense_parameters")
+_LIMITS = {
+    "embedding_dim": (1, MAX_DIM),
+    "num_cross_layers": (1, 1000),
+    "cross_rank": (1, MAX_DIM),
+    "mflops_per_sample": (0, 10**12),
+    "dense_parameters": (0, MAX_ROWS),
+}
+_LIST_LIMITS = {"bottom_mlp": (1, MAX_DIM), "top_mlp": (1, MAX_DIM), "num_embeddings": (1, MAX_ROWS)}
 
 
 @dataclass(frozen=True)
@@ -132,17 +141,10 @@ class ModelConfig:
         ]
 
     def _wrong_values(self) -> list[Finding]:
-        findings = []
-        for key in ("embedding_dim", "num_cross_layers", "cross_rank"):
-            value = getattr(self, key)
-            if value is not None and value < 1:
-                findings.append(Finding(key, f"{value} is below the limit 1"))
-        for key in ("bottom_mlp", "top_mlp", "num_embeddings"):
-            findings += [
-                Finding(f"{key}[{i}]", f"{value} is below the limit 1")
-                for i, value in enumerate(getattr(self, key) or [])
-                if value < 1
-            ]
+        findings = outside_limits(self, _LIMITS)
+        for key, (low, high) in _LIST_LIMITS.items():
+            for i, value in enumerate(getattr(self, key) or []):
+                findings += outside(f"{key}[{i}]", value, low, high)
         for i, factor in enumerate(self.pooling_factors or []):
             if not (math.isfinite(factor) and factor > 0):
                 findings.append(Finding(f"pooling_factors[{i}]", f"{factor} is not a finite number above 0"))
@@ -156,10 +158,6 @@ class ModelConfig:
             findings.append(unknown_name("pooling", self.pooling, "pooling", list(Pooling)))
         if self.name == TABLE_LIST and self.path is None:
             findings.append(Finding("path", "table_list needs a file", "write model.path=FILE.csv"))
-        for key in ("mflops_per_sample", "dense_parameters"):
-            value = getattr(self, key)
-            if value is not None and not (math.isfinite(value) and value >= 0):
-                findings.append(Finding(key, f"{value} is below the limit 0"))
         return findings
 
 

@@ -1,10 +1,12 @@
 """Optimizer configuration, torch-free: sparse and dense optimizers, learning-rate schedules, and their names."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from neo.errors import Finding, unknown_name
+from neo.limits import MAX_STEPS, Limits, outside_limits, without_effect
 from neo.registry import Registry
 from neo.tables.spec import WeightsDtype
 
@@ -13,6 +15,34 @@ SPARSE_OPTIMIZERS.register("sgd", "neo.optim.sparse:SGD")
 SPARSE_OPTIMIZERS.register("adagrad", "neo.optim.sparse:AdaGrad")
 SPARSE_OPTIMIZERS.register("rowwise_adagrad", "neo.optim.sparse:RowwiseAdaGrad")
 SPARSE_OPTIMIZERS.register("adam", "neo.optim.sparse:Adam")
+
+
+# The hyper-parameters beside lr that each optimizer and schedule reads; of a plugin's optimizer nothing is known.
+_SPARSE_READS: Mapping[str, tuple[str, ...]] = {
+    "sgd": (),
+    "adagrad": ("eps", "initial_accumulator"),
+    "rowwise_adagrad": ("eps", "initial_accumulator"),
+    "adam": ("eps", "beta1", "beta2"),
+}
+_DENSE_READS: Mapping[str, tuple[str, ...]] = {
+    "sgd": ("momentum",),
+    "adagrad": ("eps",),
+    "adam": ("eps", "beta1", "beta2"),
+    "adamw": ("eps", "beta1", "beta2"),
+}
+_SCHEDULE_READS: Mapping[str, tuple[str, ...]] = {
+    "constant": (),
+    "linear": ("decay_steps", "final_factor"),
+    "cosine": ("decay_steps", "final_factor"),
+    "step": ("milestones", "step_factor"),
+}
+_NOT_NEGATIVE = (0, math.inf)
+_SCHEDULE_LIMITS: Limits = {
+    "warmup_steps": (0, MAX_STEPS),
+    "decay_steps": (0, MAX_STEPS),
+    "final_factor": _NOT_NEGATIVE,
+    "step_factor": _NOT_NEGATIVE,
+}
 
 
 class DenseOptimizerName(StrEnum):
@@ -132,9 +162,9 @@ class SparseOptimizerConfig:
             findings.append(unknown_name("name", self.name, "sparse optimizer", SPARSE_OPTIMIZERS.names()))
         if self.weights_dtype not in list(WeightsDtype):
             findings.append(unknown_name("weights_dtype", self.weights_dtype, "weights type", list(WeightsDtype)))
-        findings += _not_negative(self, ("lr", "eps", "initial_accumulator"))
+        findings += outside_limits(self, dict.fromkeys(("lr", "eps", "initial_accumulator"), _NOT_NEGATIVE))
         findings += _in_unit_interval(self, ("beta1", "beta2"))
-        return findings
+        return findings + without_effect(self, _unread(_SPARSE_READS, self.name), self.name)
 
 
 @dataclass
@@ -156,11 +186,9 @@ class DenseOptimizerConfig:
         findings = []
         if self.name not in list(DenseOptimizerName):
             findings.append(unknown_name("name", self.name, "dense optimizer", list(DenseOptimizerName)))
-        if self.momentum and self.name != DenseOptimizerName.SGD:
-            findings.append(Finding("momentum", f"{self.momentum} has no effect on '{self.name}'", "use name=sgd or 0"))
-        findings += _not_negative(self, ("lr", "eps", "weight_decay", "momentum"))
+        findings += outside_limits(self, dict.fromkeys(("lr", "eps", "weight_decay", "momentum"), _NOT_NEGATIVE))
         findings += _in_unit_interval(self, ("beta1", "beta2"))
-        return findings
+        return findings + without_effect(self, _unread(_DENSE_READS, self.name), self.name)
 
 
 @dataclass
@@ -179,19 +207,14 @@ class ScheduleConfig:
         findings = []
         if self.name not in list(ScheduleName):
             findings.append(unknown_name("name", self.name, "schedule", list(ScheduleName)))
-        findings += _not_negative(self, ("warmup_steps", "decay_steps", "final_factor", "step_factor"))
-        decays = self.name in (ScheduleName.LINEAR, ScheduleName.COSINE)
-        if decays and self.decay_steps == 0:
+        findings += outside_limits(self, _SCHEDULE_LIMITS)
+        if self.name in (ScheduleName.LINEAR, ScheduleName.COSINE) and self.decay_steps == 0:
             findings.append(Finding("decay_steps", f"'{self.name}' needs the number of steps to decay over, not 0"))
-        if not decays and self.decay_steps > 0:
-            findings.append(Finding("decay_steps", f"{self.decay_steps} has no effect on '{self.name}'", "use 0"))
         if self.name == ScheduleName.STEP and not self.milestones:
             findings.append(Finding("milestones", "'step' needs at least one step number, not []"))
-        if self.name != ScheduleName.STEP and self.milestones:
-            findings.append(Finding("milestones", f"{self.milestones} have no effect on '{self.name}'", "use []"))
         if list(self.milestones) != sorted(set(self.milestones)) or any(m < 0 for m in self.milestones):
             findings.append(Finding("milestones", f"{self.milestones} must rise and be at least 0"))
-        return findings
+        return findings + without_effect(self, _unread(_SCHEDULE_READS, self.name), self.name)
 
 
 @dataclass
@@ -240,9 +263,12 @@ class OptimConfig:
         )
 
 
-def _not_negative(config: object, names: Sequence[str]) -> list[Finding]:
-    values = {name: getattr(config, name) for name in names}
-    return [Finding(n, f"{v} is below the limit 0") for n, v in values.items() if not v >= 0]
+def _unread(reads: Mapping[str, tuple[str, ...]], name: str) -> dict[str, list[str]]:
+    """Return the keys that ``name`` does not read, each with the names that do; none for an unknown name."""
+    if name not in reads:
+        return {}
+    unread = sorted({key for keys in reads.values() for key in keys} - set(reads[name]))
+    return {key: [other for other, keys in reads.items() if key in keys] for key in unread}
 
 
 def _in_unit_interval(config: object, names: Sequence[str]) -> list[Finding]:

@@ -37,8 +37,17 @@ def read_plan(path: Path, tables: Mapping[str, TableSpec] | None = None) -> Shar
     Raises:
         ConfigError: The file cannot be read or is no plan; every finding names the file and the place in it.
     """
+    content = read_json(path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_object)
+        return plan_from_dict(content, tables)
+    except ConfigError as error:
+        raise ConfigError([Finding(f"{path}: {f.key}", f.problem, f.fix) for f in error.findings]) from error
+
+
+def read_json(path: Path) -> object:
+    """Read the text of a plan without looking at what it says. Raises ConfigError as ``read_plan`` does."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_object)
     except OSError as error:
         problem = f"cannot read '{path}': {error.strerror or error}"
         raise ConfigError([Finding("sharding.path", problem, "name a plan.json")]) from error
@@ -47,10 +56,6 @@ def read_plan(path: Path, tables: Mapping[str, TableSpec] | None = None) -> Shar
         raise ConfigError([Finding("sharding.path", problem)]) from error
     except (ValueError, RecursionError) as error:
         raise ConfigError([Finding("sharding.path", f"'{path}' is not JSON text in UTF-8: {error}")]) from error
-    try:
-        return plan_from_dict(content, tables)
-    except ConfigError as error:
-        raise ConfigError([Finding(f"{path}: {f.key}", f.problem, f.fix) for f in error.findings]) from error
 
 
 def plan_from_dict(content: object, tables: Mapping[str, TableSpec] | None = None) -> ShardingPlan:

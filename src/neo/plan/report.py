@@ -17,6 +17,7 @@ from neo.units import format_bytes
 
 _WIDTH = 98
 _MOST_TABLES = 40
+_FEW_RANKS = 4  # So few have a row each; of more, those with equal bytes share one.
 _MOST_RANKS = 16
 _MOST_NOTES = 12
 
@@ -107,9 +108,12 @@ def _ranks(view: PlanView) -> Table:
         grid.add_column(heading, justify="right")
     if view.capacity_bytes is not None:
         grid.add_column(f"of {format_bytes(view.capacity_bytes)} HBM", justify="right")
-    if len(totals) <= _MOST_RANKS:
-        for rank, size in enumerate(totals):
-            grid.add_row(str(rank), *_rank_row(size, view.capacity_bytes))
+    alike: dict[object, list[int]] = {}
+    for rank, size in enumerate(totals):
+        alike.setdefault(size if len(totals) > _FEW_RANKS else rank, []).append(rank)
+    if len(alike) <= _MOST_RANKS:
+        for ranks in alike.values():
+            grid.add_row(rank_list(ranks, len(totals)), *_rank_row(totals[ranks[0]], view.capacity_bytes))
         return grid
     order = sorted(range(len(totals)), key=lambda rank: (totals[rank].total, rank))
     mean = MemoryBytes(

@@ -1,5 +1,7 @@
 """Whether a plan fits the memory of the machine, and what to say if it does not."""
 
+from dataclasses import dataclass
+
 from neo.errors import InfeasiblePlanError
 from neo.hardware.spec import HardwareSpec
 from neo.optim.spec import SparseOptimizerSpec
@@ -13,6 +15,35 @@ _CONSTRAINT = {
     Tier.DDR: "hardware.node.ddr.capacity",
     Tier.SSD: "hardware.node.ssd.capacity",
 }
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """What a plan needs of one tier, and what the machine has.
+
+    Attributes:
+        tier: The memory that is too small.
+        table: Key of the table that finds no place, or of the largest one on the fullest rank.
+        needed_on_one_rank: Bytes that one rank would have to hold.
+        capacity_per_rank: Bytes that it can.
+        all_tables: Bytes of all tables with optimizer state; None where a given plan was only compared rank by rank.
+        all_ranks: Bytes of the tier on all ranks together.
+    """
+
+    tier: Tier
+    table: str
+    needed_on_one_rank: int
+    capacity_per_rank: int
+    all_tables: int | None
+    all_ranks: int
+
+
+class ShortOfMemoryError(InfeasiblePlanError):
+    """No placement fits the memory of the machine; ``shortage`` holds the numbers."""
+
+    def __init__(self, message: str, shortage: Shortage) -> None:
+        super().__init__(message)
+        self.shortage = shortage
 
 
 def check_capacity(plan: ShardingPlan, *, optimizer: SparseOptimizerSpec, hardware: HardwareSpec) -> None:
@@ -29,11 +60,14 @@ def check_capacity(plan: ShardingPlan, *, optimizer: SparseOptimizerSpec, hardwa
         if needed <= capacity[tier]:
             continue
         key, size = _largest_table(plan, fullest, tier, optimizer)
-        problem = (
-            f"rank {fullest} is to hold {_exact(needed)} of {tier}, {_exact(size)} of it for its largest table '{key}' "
-            f"({plan.tables[key].sharding_type}), but has {_exact(capacity[tier])}"
+        lines = (
+            f"the plan does not fit: rank {fullest} is to hold {_exact(needed)} of {tier}, but has "
+            f"{_exact(capacity[tier])}.",
+            f"Its largest table is '{key}' ({plan.tables[key].sharding_type}): {_exact(size)} of it.",
+            f"Binding constraint: {_CONSTRAINT[tier]}.",
         )
-        raise InfeasiblePlanError(f"the plan does not fit: {problem}; binding constraint: {_CONSTRAINT[tier]}")
+        total = capacity[tier] * plan.world_size
+        raise ShortOfMemoryError("\n  ".join(lines), Shortage(tier, key, needed, capacity[tier], None, total))
 
 
 def infeasible(
@@ -50,17 +84,25 @@ def infeasible(
     needed, capacity = error.piece.num_bytes, problem.capacity_bytes
     how = "however it is split" if sharding_type is None else f"with the forced type {sharding_type}"
     smallest = sum(problem.bytes_of(task.table.num_embeddings, task.table.embedding_dim) for task in problem.tasks)
-    proven = needed > capacity or smallest > capacity * problem.world_size
-    off = " (the tier is switched off)" if capacity == 0 else ""
-    lines = (
-        f"{'no plan fits' if proven else 'no plan was found'}: table '{error.key}' finds no place {how}",
-        f"it needs {_exact(needed)} of hbm on one rank, and the best rank ({error.rank}) has "
-        f"{_exact(error.free_bytes)} left of {_exact(capacity)}{off}",
-        f"binding constraint: {_CONSTRAINT[Tier.HBM]}",
-        f"all tables once with optimizer state are {_exact(smallest)}; the hbm of {problem.world_size} "
-        f"rank{'' if problem.world_size == 1 else 's'} is {_exact(capacity * problem.world_size)}",
-    )
-    return InfeasiblePlanError("; ".join(lines) + (f"; {remedy}" if remedy else ""))
+    total = capacity * problem.world_size
+    proven = needed > capacity or smallest > total
+    together = "1 rank has" if problem.world_size == 1 else f"{problem.world_size} ranks have"
+    lines = [
+        f"{'no plan fits' if proven else 'no plan was found'}: table '{error.key}' finds no place {how}.",
+        f"It needs {_exact(needed)} of hbm on one rank; {_left(error, capacity)}.",
+        f"All tables once, with optimizer state, are {_exact(smallest)}; {together} {_exact(total)}.",
+        f"Binding constraint: {_CONSTRAINT[Tier.HBM]}.",
+    ]
+    lines += [f"{remedy}."] if remedy else []
+    return ShortOfMemoryError("\n  ".join(lines), Shortage(Tier.HBM, error.key, needed, capacity, smallest, total))
+
+
+def _left(error: DoesNotFitError, capacity: int) -> str:
+    if capacity == 0:
+        return "a rank has none (the tier is switched off)"
+    if error.free_bytes == capacity:
+        return f"an empty rank has {_exact(capacity)}"
+    return f"the best rank ({error.rank}) has {_exact(error.free_bytes)} left of {_exact(capacity)}"
 
 
 def _largest_table(plan: ShardingPlan, rank: int, tier: Tier, optimizer: SparseOptimizerSpec) -> tuple[str, int]:
@@ -74,4 +116,4 @@ def _largest_table(plan: ShardingPlan, rank: int, tier: Tier, optimizer: SparseO
 
 
 def _exact(num_bytes: int) -> str:
-    return f"{num_bytes:,} B ({format_bytes(num_bytes)})"
+    return f"{num_bytes:,} B" + (f" ({format_bytes(num_bytes)})" if num_bytes >= 1024 else "")

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from neo.errors import ConfigError, Finding, unknown_name
 from neo.ops.spec import AUTO, POOLED_LOOKUPS, Device, capability, choose_backend, refusal
 from neo.optim.spec import SparseOptimizerSpec
+from neo.plan.sharding_plan import ShardingType
 from neo.plan.table_names import bare_name
 from neo.tables.spec import TableSpec
 
 _MOST_NAMED = 3
+_SUBJECT = "<tables>"  # Stands for the tables in a reason that several of them share.
 PREFERRED = "fbgemm"  # What `auto` takes where it can: neo.ops.spec.choose_backend.
 REPLICA_KERNEL = "reference"  # Data-parallel tables are plain PyTorch whatever the backend: neo.sharded.data_parallel.
 
@@ -48,7 +50,7 @@ def decide_kernels(
     """Return the backend of each table, and a finding for each table that none can hold as asked."""
     kernels: dict[str, str] = {}
     reasons: dict[str, list[str]] = {}
-    problems: dict[Finding, None] = {}
+    refusals: dict[tuple[str, str], list[KernelRequest]] = {}
     for key, request in requests.items():
         kernel, reason = _choose(request, device, optimizer)
         if reason:
@@ -56,10 +58,26 @@ def decide_kernels(
         for width in request.widths:
             refused = refusal(kernel, device, request.table, width, optimizer)
             if refused is not None:
-                problems[_refused(request.asked, refused)] = None
+                reason = refused.replace(_subject(request.table), _SUBJECT)
+                alike = refusals.setdefault((request.asked, reason), [])
+                alike += [] if request in alike else [request]
         kernels[key] = kernel
     fallbacks = tuple(_fallback(keys, kernels[keys[0]], reason) for reason, keys in reasons.items())
-    return KernelChoices(kernels, fallbacks), list(problems)
+    findings = [_refused(asked, reason, requests) for (asked, reason), requests in refusals.items()]
+    return KernelChoices(kernels, fallbacks), findings
+
+
+def requests_of(
+    tables: Mapping[str, TableSpec], forced: Mapping[str, ShardingType | None], ops_backend: str
+) -> dict[str, KernelRequest]:
+    """Return what each table that is yet to be placed asks for, in alphabetical order of their keys."""
+    replicated = {key for key, sharding_type in forced.items() if sharding_type is ShardingType.DATA_PARALLEL}
+    return {
+        key: KernelRequest(
+            tables[key], (tables[key].embedding_dim,), REPLICA_KERNEL if key in replicated else ops_backend
+        )
+        for key in sorted(tables)
+    }
 
 
 def dim_multiple(kernel: str, device: Device) -> int:
@@ -116,14 +134,20 @@ def _choose(request: KernelRequest, device: Device, optimizer: SparseOptimizerSp
     return next((choice for choice in choices if choice[1]), choices[0])
 
 
-def _refused(asked: str, reason: str) -> Finding:
+def _refused(asked: str, reason: str, requests: Sequence[KernelRequest]) -> Finding:
     fix = "no other backend takes it" if asked == AUTO else "use ops=auto, which gives such tables to another backend"
-    return Finding("ops.backend", reason, fix)
+    names = [request.table.name for request in requests]
+    subject = _subject(requests[0].table) if len(names) == 1 else f"{_named(names)} have"
+    return Finding("ops.backend", reason.replace(_SUBJECT, subject), fix)
+
+
+def _subject(table: TableSpec) -> str:
+    return f"'{table.name}' has"
 
 
 def _without_name(reason: str, table: TableSpec) -> str:
     """Take the table's name out of a reason, so that tables with the same one are told together."""
-    return reason.replace(f"'{table.name}' has", "the width is")
+    return reason.replace(_subject(table), "the width is")
 
 
 def _fallback(keys: Sequence[str], kernel: str, reason: str) -> str:

@@ -16,7 +16,7 @@ from neo.planner.kernels import REPLICA_KERNEL
 from neo.planner.layout import column_ranges, column_wise_shards, data_parallel_shards, row_wise_shards
 from neo.planner.problem import DoesNotFitError, Item, Partitioner, Piece, PlacementProblem, TableTask
 from neo.planner.spec import PARTITIONERS
-from neo.planner.work import TYPICAL_BATCH, Work, whole_bytes
+from neo.planner.work import MAX_RANK_BYTES, TYPICAL_BATCH, Work, whole_bytes
 
 # A replicated table all-reduces about 2 x rows x (W - 1) vectors per step over all ranks, a sharded one exchanges
 # 2 x batch: replication moves less below rows x (W - 1) = batch. A quarter of it, because an all-reduce is one more
@@ -113,7 +113,7 @@ def _assign(work: Work, types: Types) -> _Assignment:
     """Give every table its place: spread ones lie on all ranks, pieces go where the partitioner puts them."""
     problem = work.problem
     load = np.zeros(problem.world_size)
-    free_bytes = np.full(problem.world_size, problem.capacity_bytes, dtype=np.int64)
+    free_bytes = np.full(problem.world_size, min(problem.capacity_bytes, MAX_RANK_BYTES - 1), dtype=np.int64)
     columns: dict[str, list[tuple[int, int]]] = {}
     items = []
     for task in problem.tasks:

@@ -14,7 +14,7 @@ from neo.plan.plan_view import PlanView
 from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan, ShardingType, Tier
 from neo.planner.capacity import check_capacity, infeasible
 from neo.planner.given_plan import given_plan
-from neo.planner.kernels import REPLICA_KERNEL, KernelRequest, decide_kernels, dim_multiple, replicas_fallback
+from neo.planner.kernels import decide_kernels, dim_multiple, replicas_fallback, requests_of
 from neo.planner.overrides import forced_types
 from neo.planner.placement import place
 from neo.planner.problem import DoesNotFitError, PlacementProblem, TableTask
@@ -115,8 +115,7 @@ def _problem(
 ) -> tuple[PlacementProblem, tuple[str, ...]]:
     """Gather what a search needs: forced types and kernels of every table."""
     forced, findings = forced_types(tables, sharding)
-    requests = {key: _kernel_request(tables[key], forced[key], ops_backend) for key in sorted(tables)}
-    choices, refused = decide_kernels(requests, device=device, optimizer=optimizer)
+    choices, refused = decide_kernels(requests_of(tables, forced, ops_backend), device=device, optimizer=optimizer)
     if findings or refused:
         raise ConfigError([*findings, *refused])
     tasks = (
@@ -132,11 +131,6 @@ def _problem(
         partitioner=_DEFAULT_PARTITIONER if sharding.partitioner == AUTO else sharding.partitioner,
     )
     return problem, choices.fallbacks
-
-
-def _kernel_request(table: TableSpec, forced: ShardingType | None, ops_backend: str) -> KernelRequest:
-    asked = REPLICA_KERNEL if forced is ShardingType.DATA_PARALLEL else ops_backend
-    return KernelRequest(table, (table.embedding_dim,), asked)
 
 
 def _search(problem: PlacementProblem, machine: HardwareSpec) -> ShardingPlan:

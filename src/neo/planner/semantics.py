@@ -1,5 +1,7 @@
 """What a row-wise optimizer does on tables that are split by columns."""
 
+from collections.abc import Sequence
+
 from neo.errors import ConfigError, Finding
 from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan, ShardingType
@@ -26,10 +28,15 @@ def effective_semantics(
         return ColumnWiseSemantics.EXACT
     if asked is not ColumnWiseSemantics.EXACT:
         return ColumnWiseSemantics.PER_SHARD
+    raise ConfigError([exact_refused(per_shard, optimizer)])
+
+
+def exact_refused(per_shard: Sequence[str], optimizer: SparseOptimizerSpec) -> Finding:
+    """Return why ``exact`` cannot be had for these tables, given by their keys."""
     names = ", ".join(bare_name(key) for key in per_shard)
     problem = (
         f"'exact' cannot be had yet for {names}: {optimizer.name} keeps one value per row, and the columns of "
         f"{'this table are' if len(per_shard) == 1 else 'these tables are'} split"
     )
     fix = "use per_shard, an optimizer with a value per element (adagrad), or another sharding for them"
-    raise ConfigError([Finding("sharding.column_wise_semantics", problem, fix)])
+    return Finding("sharding.column_wise_semantics", problem, fix)

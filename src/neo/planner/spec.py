@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from neo.errors import Finding, did_you_mean, unknown_name
+from neo.errors import Finding, unknown_name
+from neo.limits import without_effect
 from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingType
 from neo.registry import Registry
 
@@ -13,7 +14,12 @@ PARTITIONERS: Registry[Callable[..., Any]] = Registry("partitioner")
 PARTITIONERS.register("greedy", "neo.planner.partitioners.greedy:partition")
 
 AUTO = "auto"
+_PARTITIONED = {"auto", "table_wise", "column_wise"}
+_SPLIT_BY_COLUMNS = {"auto", "column_wise"}
 _TABLE_KEYS = ("type",)
+PLANNED_TYPES = ("table_row_wise", "table_column_wise", "grid")
+_PLANNED_TABLE_KEYS = ("tier", "cache", "cache_bytes", "kernel")
+_PLANNED_PARTITIONERS = ("ldm",)
 
 
 class ShardingMode(StrEnum):
@@ -86,7 +92,7 @@ class ShardingConfig:
         """
         findings = []
         if self.type not in list(ShardingMode):
-            findings.append(unknown_name("type", self.type, "sharding type", list(ShardingMode)))
+            findings.append(unknown_name("type", self.type, "sharding type", list(ShardingMode), planned=PLANNED_TYPES))
         findings += self._check_path()
         for name, entry in self.tables.items():
             findings += [finding.under(f"tables.{name}") for finding in _check_table(str(name), entry)]
@@ -96,7 +102,26 @@ class ShardingConfig:
             findings.append(unknown_name("column_wise_semantics", semantics, "column-wise semantics", choices))
         if self.partitioner != AUTO and self.partitioner not in PARTITIONERS:
             names = (AUTO, *PARTITIONERS.names())
-            findings.append(unknown_name("partitioner", self.partitioner, "partitioner", names))
+            findings.append(
+                unknown_name("partitioner", self.partitioner, "partitioner", names, planned=_PLANNED_PARTITIONERS)
+            )
+        return [*findings, *self._without_effect()]
+
+    def _without_effect(self) -> list[Finding]:
+        """Find wishes that none of the chosen sharding types heeds.
+
+        ``column_wise_semantics=exact`` is a condition, not a wish: where no table is split by columns it is met.
+        """
+        if self.type not in list(ShardingMode) or self.type == ShardingMode.FILE:
+            return []
+        types = {self.type, *(str(entry["type"]) for entry in self.tables.values() if _has_type(entry))}
+        chosen = " and ".join(sorted(types))
+        findings = []
+        if not types & _PARTITIONED:
+            findings += without_effect(self, {"partitioner": ("table_wise", "column_wise")}, chosen)
+        if self.column_wise_semantics == ColumnWiseSemantics.PER_SHARD and not types & _SPLIT_BY_COLUMNS:
+            problem = f"'per_shard' has no effect on '{chosen}': no table is split by columns"
+            findings.append(Finding("column_wise_semantics", problem, "leave it out"))
         return findings
 
     def _check_path(self) -> list[Finding]:
@@ -129,12 +154,16 @@ class ShardingConfig:
         )
 
 
+def _has_type(entry: object) -> bool:
+    return isinstance(entry, Mapping) and "type" in entry
+
+
 def _check_table(name: str, entry: object) -> list[Finding]:
     """Return every mistake of one override, keys relative to it."""
     if not isinstance(entry, Mapping):
         return [Finding("", f"'{entry}' is not a mapping", f"write ++sharding.tables.{name}.type=row_wise")]
     findings = [
-        Finding(str(key), f"'{key}' is not a key of a table's sharding", did_you_mean(str(key), _TABLE_KEYS))
+        unknown_name(str(key), str(key), "key of a table's sharding", _TABLE_KEYS, planned=_PLANNED_TABLE_KEYS)
         for key in entry
         if key not in _TABLE_KEYS
     ]
@@ -142,5 +171,6 @@ def _check_table(name: str, entry: object) -> list[Finding]:
     if "type" not in entry:
         findings.append(Finding("type", "is missing", f"write ++sharding.tables.{name}.type=row_wise"))
     elif entry["type"] not in choices:
-        findings.append(unknown_name("type", str(entry["type"]), "sharding type", choices))
+        written = "null" if entry["type"] is None else str(entry["type"])
+        findings.append(unknown_name("type", written, "sharding type", choices, planned=PLANNED_TYPES))
     return findings

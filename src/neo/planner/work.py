@@ -11,6 +11,9 @@ from neo.planner.problem import Piece, PlacementProblem, TableTask
 # The default global batch in training (data.global_batch_size=auto), over which an all-reduce of a replicated
 # table's gradients is spread.
 TYPICAL_BATCH = 2048
+# Above every capacity that hardware.* accepts, and small enough for sums of 64-bit integers: more bytes than this on
+# one rank are counted as this many where ranks are compared.
+MAX_RANK_BYTES = 2**61
 
 
 @dataclass(frozen=True)
@@ -50,14 +53,16 @@ class Work:
         """Return the load that a row-wise or data-parallel table puts on every rank, and its bytes, [world_size]."""
         world_size, dim = self.problem.world_size, task.table.embedding_dim
         if sharding_type is ShardingType.DATA_PARALLEL:
-            num_bytes = np.full(world_size, whole_bytes(task, self.problem), dtype=np.int64)
+            whole = whole_bytes(task, self.problem)
             reduced = 2 * task.table.num_embeddings * dim / TYPICAL_BATCH
-            return self._load(_read(task) / world_size + reduced, int(num_bytes[0])), num_bytes
+            load = self._load(_read(task) / world_size + reduced, whole)
+            return load, np.full(world_size, min(whole, MAX_RANK_BYTES), dtype=np.int64)
         rows, extra = divmod(task.table.num_embeddings, world_size)
-        num_bytes = np.full(world_size, self.problem.bytes_of(rows, dim), dtype=np.int64)
-        num_bytes[:extra] = self.problem.bytes_of(rows + 1, dim)
+        most = self.problem.bytes_of(rows + (extra > 0), dim)
+        num_bytes = np.full(world_size, min(self.problem.bytes_of(rows, dim), MAX_RANK_BYTES), dtype=np.int64)
+        num_bytes[:extra] = min(most, MAX_RANK_BYTES)
         # Every rank reads its rows only, but sends a partial sum for every sample.
-        return self._load(_read(task) / world_size + _sent(task), int(num_bytes[0])), num_bytes
+        return self._load(_read(task) / world_size + _sent(task), most), num_bytes
 
     def _load(self, lookups: float, num_bytes: int) -> float:
         return lookups / self.all_lookups + num_bytes / self.all_bytes

@@ -4,9 +4,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from neo.errors import Finding, did_you_mean, unknown_name
+from neo.limits import MAX_RANKS, MAX_STEPS, outside, outside_limits
 from neo.ops.spec import Device
 
 AUTO = "auto"
+_MAX_DEVICES = 1024
+_LIMITS = {
+    "num_nodes": (1, MAX_RANKS),
+    "log_every_n_steps": (1, MAX_STEPS),
+    "max_steps": (1, MAX_STEPS),
+    "max_epochs": (1, MAX_STEPS),
+}
 
 
 class Precision(StrEnum):
@@ -104,16 +112,12 @@ class TrainerConfig:
         findings = []
         if isinstance(self.devices, str) and self.devices != AUTO:
             findings.append(Finding("devices", f"'{self.devices}' is neither 'auto' nor a number of processes"))
-        if isinstance(self.devices, int) and self.devices < 1:
-            findings.append(Finding("devices", f"{self.devices} is below the limit 1"))
-        for key in ("num_nodes", "log_every_n_steps", "max_steps", "max_epochs"):
-            if (count := getattr(self, key)) is not None and count < 1:
-                findings.append(Finding(key, f"{count} is below the limit 1"))
+        if isinstance(self.devices, int):
+            findings += outside("devices", self.devices, 1, _MAX_DEVICES)
+        findings += outside_limits(self, _LIMITS)
         if self.max_steps is None and self.max_epochs is None:
             findings.append(Finding("max_epochs", "null, and max_steps too: training would never end", "set one"))
-        if self.throughput_warmup_steps < 0:
-            findings.append(Finding("throughput_warmup_steps", f"{self.throughput_warmup_steps} is below the limit 0"))
-        return findings
+        return findings + outside("throughput_warmup_steps", self.throughput_warmup_steps, 0, MAX_STEPS)
 
     def _precision(self) -> list[Finding]:
         if self.precision in list(Precision):

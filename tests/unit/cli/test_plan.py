@@ -50,6 +50,11 @@ def test_an_infeasible_plan_exits_3_and_says_why(tmp_path: Path) -> None:
     assert estimate["reason"] in done.stderr
     assert "sparse_0" in estimate["reason"] or "sparse_1" in estimate["reason"]
     assert not (tmp_path / "plan.json").exists()
+    assert estimate["shortage"]["tier"] == "hbm"
+    assert estimate["shortage"]["capacity_per_rank"] == 40 * 2**30
+    assert estimate["shortage"]["needed_on_one_rank"] > 40 * 2**30
+    assert estimate["shortage"]["all_ranks"] == 8 * 40 * 2**30
+    assert estimate["shortage"]["all_tables"] > 8 * 40 * 2**30
 
 
 def test_a_list_of_tables_is_keyed_by_bare_names(tmp_path: Path) -> None:

@@ -127,9 +127,68 @@ def test_a_recipe_overrides_groups(tmp_path: Path) -> None:
     assert _findings(tmp_path, "+recipes=mine") == []
     lines[2] = "  - override /sharding: row_wiese"
     _write(tmp_path, "recipes/mine.yaml", lines)
-    found = _findings(tmp_path, "+recipes=mine")
-    assert len(found) == 1
-    assert "Could not find 'sharding/row_wiese'" in found[0]
+    assert _findings(tmp_path, "+recipes=mine") == [
+        "recipes/mine.yaml: defaults: 'row_wiese' is not a choice of sharding; did you mean 'row_wise'? "
+        "Choices: auto, column_wise, data_parallel, file, row_wise, table_wise"
+    ]
+
+
+def test_every_mistake_of_a_recipe(tmp_path: Path) -> None:
+    overrides = ["  - override /hardwaer: zionex", "  - override ops: auto", "  - /model: dlrm"]
+    keys = ["trainer:", "  max_step: 3", "  num_nodes: many"]
+    _write(tmp_path, "recipes/mine.yaml", ["defaults:", "  - override /data: cvs", *overrides, *keys])
+    found = _findings(tmp_path, "+recipes=mine", "seed=-1")
+    assert found[:2] == [
+        "recipes/mine.yaml: has no package line, so its keys would go below 'recipes'; "
+        "write '# @package _global_' as its first line",
+        "recipes/mine.yaml: defaults: 'cvs' is not a choice of data; did you mean 'csv'? "
+        "Choices: criteo, csv, parquet, synthetic",
+    ]
+    assert found[2].startswith("recipes/mine.yaml: defaults: '/hardwaer' is not a group; did you mean 'hardware'?")
+    assert found[3:5] == [
+        "recipes/mine.yaml: defaults: 'ops' is looked for below 'recipes'; write override /ops: auto",
+        "recipes/mine.yaml: defaults: 'model: dlrm' is chosen already; write override /model: NAME",
+    ]
+    assert found[5].startswith("recipes/mine.yaml: trainer.max_step: no such key (given '3'); did you mean")
+    assert found[6:] == [
+        "recipes/mine.yaml: trainer.num_nodes: 'many' is not a whole number",
+        "seed: -1 is outside [0, 2^63)",
+    ]
+
+
+def test_a_defaults_list_that_only_hydra_understands_does_not_hide_the_rest(tmp_path: Path) -> None:
+    _write(tmp_path, "recipes/mine.yaml", ["# @package _global_", "defaults:", "  - nothing_here"])
+    found = _findings(tmp_path, "+recipes=mine", "seed=-1")
+    assert found == [
+        "defaults list: In 'recipes/mine': Could not load 'recipes/nothing_here'.",
+        "seed: -1 is outside [0, 2^63)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "override", "expected"),
+    [
+        (
+            ConfigSource(config_name="foo"),
+            "seed=0",
+            "--config-name: 'foo' is not a configuration file; leave it out, or use config",
+        ),
+        (
+            ConfigSource(config_path="/nowhere"),
+            "seed=0",
+            "--config-path: '/nowhere' has no config.yaml; leave it out; "
+            "a folder of your own files is added with --config-dir",
+        ),
+        (
+            ConfigSource(),
+            "hydra/launcher=nosuch",
+            "hydra/launcher: 'nosuch' is not a choice of hydra/launcher; Choices: basic",
+        ),
+    ],
+)
+def test_what_hydra_cannot_find_is_one_line(source: ConfigSource, override: str, expected: str) -> None:
+    found = check_command_line([override], source, purpose=Purpose.TRAIN, multirun=False)
+    assert [str(finding) for finding in found] == [expected]
 
 
 def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:

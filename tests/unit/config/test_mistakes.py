@@ -1,5 +1,7 @@
 """R33: every mistake in a command is found before anything starts, with key, value, allowed values and nearest name."""
 
+from pathlib import Path
+
 import pytest
 
 from neo.config import cross_checks
@@ -108,37 +110,37 @@ MISTAKES: list[tuple[str, list[str]]] = [
         ],
     ),
     (
-        "sharding.tables.C1.type=row_wise",
+        "sharding.tables.sparse_1.type=row_wise",
         [
             (
-                "sharding.tables.C1.type: 'sharding.tables.C1.type=row_wise' has to be added to a mapping; "
-                "write ++sharding.tables.C1.type=row_wise"
+                "sharding.tables.sparse_1.type: 'sharding.tables.sparse_1.type=row_wise' has to be added to a mapping; "
+                "write ++sharding.tables.sparse_1.type=row_wise"
             ),
         ],
     ),
     (
-        "+sharding.tables.C1.type=row_wise",
+        "+sharding.tables.sparse_1.type=row_wise",
         [
             (
-                "sharding.tables.C1.type: '+sharding.tables.C1.type=row_wise' has to be added to a mapping; "
-                "write ++sharding.tables.C1.type=row_wise"
+                "sharding.tables.sparse_1.type: '+sharding.tables.sparse_1.type=row_wise' has to be added to a "
+                "mapping; write ++sharding.tables.sparse_1.type=row_wise"
             ),
         ],
     ),
     (
-        "++sharding.tables.C1.type=rowwise",
+        "++sharding.tables.sparse_1.type=rowwise",
         [
             (
-                "sharding.tables.C1.type: 'rowwise' is not a sharding type; did you mean 'row_wise'? Choices: "
+                "sharding.tables.sparse_1.type: 'rowwise' is not a sharding type; did you mean 'row_wise'? Choices: "
                 "auto, column_wise, data_parallel, row_wise, table_wise"
             ),
         ],
     ),
     (
-        "++sharding.tables.C1.kind=row_wise",
+        "++sharding.tables.sparse_1.kind=row_wise",
         [
-            "sharding.tables.C1.kind: 'kind' is not a key of a table's sharding; Choices: type",
-            "sharding.tables.C1.type: is missing; write ++sharding.tables.C1.type=row_wise",
+            "sharding.tables.sparse_1.kind: 'kind' is not a key of a table's sharding; Choices: type",
+            "sharding.tables.sparse_1.type: is missing; write ++sharding.tables.sparse_1.type=row_wise",
         ],
     ),
     (
@@ -175,9 +177,9 @@ MISTAKES: list[tuple[str, list[str]]] = [
         ],
     ),
     (
-        "++sharding.tables.C1={_target_:os.system}",
+        "++sharding.tables.sparse_1={_target_:os.system}",
         [
-            f"sharding.tables.C1._target_: {_NO_OBJECTS}",
+            f"sharding.tables.sparse_1._target_: {_NO_OBJECTS}",
         ],
     ),
     (
@@ -210,7 +212,7 @@ MISTAKES: list[tuple[str, list[str]]] = [
     (
         "optim.dense.momentum=0.9",
         [
-            "optim.dense.momentum: 0.9 has no effect on 'adam'; use name=sgd or 0",
+            "optim.dense.momentum: 0.9 has no effect on 'adam'; leave it at 0.0, or use sgd",
         ],
     ),
     (
@@ -234,7 +236,7 @@ MISTAKES: list[tuple[str, list[str]]] = [
     (
         "trainer.devices=1.5",
         [
-            "trainer.devices: '1.5' is not a whole number or text",
+            "trainer.devices: '1.5' is not 'auto' or a whole number",
         ],
     ),
     (
@@ -328,7 +330,7 @@ MISTAKES: list[tuple[str, list[str]]] = [
     (
         "model.bottom_mlp=[64,wide]",
         [
-            "model.bottom_mlp: '[64, 'wide']' is not a list of whole numbers like [1,2], or null",
+            "model.bottom_mlp: '[64,wide]' is not a list of whole numbers like [1,2], or null",
         ],
     ),
     (
@@ -353,7 +355,7 @@ MISTAKES: list[tuple[str, list[str]]] = [
     (
         "model={name:dlrm}",
         [
-            "model: '{'name': 'dlrm'}' is not a choice of model; set its keys one by one, like model.KEY=VALUE",
+            "model: '{name:dlrm}' is not a choice of model; set its keys one by one, like model.KEY=VALUE",
         ],
     ),
     (
@@ -524,7 +526,7 @@ MISTAKES: list[tuple[str, list[str]]] = [
     (
         "seed=[1,2]",
         [
-            "seed: '[1, 2]' is not a whole number",
+            "seed: '[1,2]' is not a whole number",
         ],
     ),
     (
@@ -548,15 +550,75 @@ MISTAKES: list[tuple[str, list[str]]] = [
     (
         "trainer.callbacks=[x]",
         [
-            f"trainer.callbacks: no such key (given '['x']'); Keys of trainer: {_TRAINER_KEYS}",
+            f"trainer.callbacks: no such key (given '[x]'); Keys of trainer: {_TRAINER_KEYS}",
         ],
     ),
     (
         "checkpoint.every_n_steps=10",
         [
-            f"checkpoint.every_n_steps: no such key (given '10'); Groups and keys: {_ROOT_KEYS}",
+            "checkpoint.every_n_steps: is not built yet; leave it out",
         ],
     ),
+]
+
+_SHARDINGS = "auto, column_wise, data_parallel, file, row_wise, table_wise"
+MISTAKES += [
+    ("trainer.devices=[0,1]", ["trainer.devices: '[0,1]' is not 'auto' or a whole number"]),
+    ("trainer.devices=true", ["trainer.devices: 'true' is neither 'auto' nor a number of processes"]),
+    ("data.global_batch_size=1.5", ["data.global_batch_size: '1.5' is not 'auto' or a whole number"]),
+    (
+        "data.out_of_range=clamp",
+        [
+            "data.out_of_range: 'clamp' is not a policy for ids out of range; did you mean 'clamp_zero'? "
+            "Choices: clamp_zero, drop, error"
+        ],
+    ),
+    (
+        "data.uneven=drop",
+        ["data.uneven: 'drop' is not a policy for uneven batches; did you mean 'stop'? Choices: error, pad, stop"],
+    ),
+    ("data.limit_samples=0", ["data.limit_samples: 0 is below the limit 1"]),
+    ("sharding.type=null", ["sharding.type: null is not text"]),
+    (
+        "sharding.type=true",
+        [f"sharding.type: 'true' is not a sharding type; Choices: {_SHARDINGS}"],
+    ),
+    (
+        "++sharding.tables.sparse_1.type=null",
+        [
+            "sharding.tables.sparse_1.type: 'null' is not a sharding type; "
+            "Choices: auto, column_wise, data_parallel, row_wise, table_wise"
+        ],
+    ),
+    (
+        "model.bottom_mlp=[1,null,true]",
+        ["model.bottom_mlp: '[1,null,true]' is not a list of whole numbers like [1,2], or null"],
+    ),
+    (
+        "+model={name:dlrm}",
+        ["model: '+' adds keys, and this one exists; set its keys one by one, like model.KEY=VALUE"],
+    ),
+    (
+        "+recipes@x=quickstart",
+        ["recipes: '+recipes@x=quickstart' moves a group to another place; write +recipes=NAME"],
+    ),
+    ("+", ["+: has no key; write KEY=VALUE"]),
+    ("comms=fp16", ["comms: 'fp16' is not built yet; Choices: fp32"]),
+    ("comms.forward=int8", ["comms.forward: 'int8' is not built yet; Choices: fp32"]),
+    ("sharding=table_row_wise", [f"sharding: 'table_row_wise' is not built yet; Choices: {_SHARDINGS}"]),
+    (
+        "++sharding.tables.sparse_1.type=grid",
+        [
+            "sharding.tables.sparse_1.type: 'grid' is not built yet; "
+            "Choices: auto, column_wise, data_parallel, row_wise, table_wise"
+        ],
+    ),
+    (
+        "++sharding.tables.sparse_1={type:row_wise,tier:ddr}",
+        ["sharding.tables.sparse_1.tier: 'tier' is not built yet; Choices: type"],
+    ),
+    ("sharding.partitioner=ldm", ["sharding.partitioner: 'ldm' is not built yet; Choices: auto, greedy"]),
+    ("explain=sparse_1", ["explain: is not built yet; leave it out"]),
 ]
 
 
@@ -609,8 +671,8 @@ def test_r33_five_mistakes_of_five_kinds_come_in_one_list() -> None:
     [
         "",
         "sharding=row_wise",
-        "++sharding.tables.C1.type=row_wise",
-        "++sharding.tables.C1={type:row_wise}",
+        "++sharding.tables.sparse_1.type=row_wise",
+        "++sharding.tables.sparse_1={type:row_wise}",
         "hydra.run.dir=/tmp/somewhere hydra/job_logging=none",
         "data.path=null",
         "optim.sparse={lr:0.1,eps:1e-6}",
@@ -654,3 +716,73 @@ def test_kernel_that_was_asked_for_by_name_and_is_broken(monkeypatch: pytest.Mon
         "install fbgemm-gpu-cpu==1.8.*; or use ops=auto"
     ]
     assert _findings() == []
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (
+            "++sharding.tables.nosuch.type=row_wise sharding=tabel_wise optim.sparse.lr=-1",
+            [
+                "sharding: 'tabel_wise' is not a choice of sharding; did you mean 'table_wise'? "
+                "Choices: auto, column_wise, data_parallel, file, row_wise, table_wise",
+                "optim.sparse.lr: -1.0 is below the limit 0",
+                "sharding.tables.nosuch: 'nosuch' is not a table; Choices: sparse_0, sparse_1, sparse_2, sparse_3, "
+                "sparse_4, sparse_5, sparse_6, sparse_7",
+            ],
+        ),
+        (
+            "ops=fbgemm model.embedding_dim=6",
+            [
+                "ops.backend: fbgemm needs widths that are multiples of 4; sparse_0, sparse_1, sparse_2 and 5 more "
+                "have 6; use ops=auto, which gives such tables to another backend"
+            ],
+        ),
+        (
+            "++sharding.tables.sparse_1.type=column_wise sharding.column_wise_semantics=exact trainer.num_nodes=2",
+            [
+                "trainer.num_nodes: 2 nodes, but workers are started on this host only; "
+                "start this command on every node with torchrun or srun",
+                "sharding.column_wise_semantics: 'exact' cannot be had yet for sparse_1: rowwise_adagrad keeps one "
+                "value per row, and the columns of this table are split; use per_shard, an optimizer with a value per "
+                "element (adagrad), or another sharding for them",
+            ],
+        ),
+        (
+            "trainer.num_nodes=2 trainer.precision=64",
+            [
+                "trainer.precision: '64' is not a precision; Choices: 32-true, bf16-mixed",
+                "trainer.num_nodes: 2 nodes, but workers are started on this host only; "
+                "start this command on every node with torchrun or srun",
+            ],
+        ),
+    ],
+)
+def test_mistakes_that_depend_on_tables_come_in_the_same_list(
+    command: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from neo.ops import spec
+
+    monkeypatch.setattr(spec, "fbgemm_status", lambda: spec.FbgemmStatus(True))
+    assert _findings(*command.split()) == expected
+
+
+def test_the_tables_of_criteo_and_of_a_list_are_known_too(tmp_path: Path) -> None:
+    data, tables, plan = tmp_path / "day.tsv", tmp_path / "tables.csv", tmp_path / "plan.json"
+    data.write_text("")
+    tables.write_text("name,rows,dim,pooling\nuser,10,8,1\n")
+    plan.write_text("tables:")
+    found = _findings("data=criteo", f"data.path={data}", "++sharding.tables.C27.type=row_wise")
+    assert [line for line in found if line.startswith("sharding.tables.C27: 'C27' is not a table; did you mean 'C7'?")]
+    found = _findings("model=table_list", f"model.path={tables}", "++sharding.tables.users.type=row_wise")
+    assert "sharding.tables.users: 'users' is not a table; did you mean 'user'? Choices: user" in found
+    assert _findings("sharding=file", f"sharding.path={plan}", "seed=-1") == [
+        "seed: -1 is outside [0, 2^63)",
+        f"sharding.path: '{plan}' is not JSON: line 1, column 1: Expecting value",
+    ]
+
+
+def test_ranks_that_something_else_started_may_be_on_many_nodes() -> None:
+    overrides = ["trainer.num_nodes=2", "sharding=column_wise", "sharding.column_wise_semantics=exact"]
+    found = check_command_line(overrides, ConfigSource(), purpose=Purpose.TRAIN, multirun=False, num_started=1)
+    assert found == []

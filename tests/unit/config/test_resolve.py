@@ -46,10 +46,10 @@ def test_defaults_of_the_contract() -> None:
 
 def test_overrides_reach_the_specs() -> None:
     run = _resolved(
-        "trainer.devices=3", "++sharding.tables.user.type=row_wise", "trainer.precision=bf16-mixed", "seed=7"
+        "trainer.devices=3", "++sharding.tables.sparse_0.type=row_wise", "trainer.precision=bf16-mixed", "seed=7"
     )
     assert run.trainer.devices == 3
-    assert run.sharding.tables[0].name == "user"
+    assert run.sharding.tables[0].name == "sparse_0"
     assert run.trainer.precision is Precision.BF16_MIXED
     assert run.seed == 7
 
@@ -70,15 +70,47 @@ def test_resolve_reports_every_group_at_once() -> None:
 
 
 def test_resolved_yaml_gives_the_same_run_and_knows_what_auto_became(tmp_path: Path) -> None:
-    config = _composed("++sharding.tables.user.type=row_wise", "data.global_batch_size=512")
+    config = _composed("++sharding.tables.sparse_0.type=row_wise", "data.global_batch_size=512")
     path = tmp_path / "resolved.yaml"
     write_resolved(path, config, {"trainer.accelerator": "cpu"})
     assert read_resolved(path) == _resolved(
-        "++sharding.tables.user.type=row_wise", "data.global_batch_size=512", "trainer.accelerator=cpu"
+        "++sharding.tables.sparse_0.type=row_wise", "data.global_batch_size=512", "trainer.accelerator=cpu"
     )
     text = path.read_text()
     for key in ("lr:", "eps:", "beta1:", "weight_decay:", "initial_accumulator:"):
         assert key in text
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["model=dlrm_dcnv2"],
+        ["data=csv", "data.path={file}", "data.label=label", "data.categorical=[color]", "data.encoding=hash"],
+        ["data=csv", "data.path={file}", "data.label=label", "data.categorical=[color]", "data.shuffle=false"],
+        ["data=criteo", "data.path={file}"],
+    ],
+)
+def test_resolved_yaml_holds_the_defaults_and_gives_the_same_run(tmp_path: Path, overrides: list[str]) -> None:
+    file = tmp_path / "data.csv"
+    file.write_text("label,color\n1,red\n")
+    given = [override.format(file=file) for override in overrides]
+    path = tmp_path / "resolved.yaml"
+    write_resolved(path, _composed(*given), {})
+    assert read_resolved(path) == _resolved(*given)
+    content = OmegaConf.load(path)
+    assert (content.model.embedding_dim, content.model.bottom_mlp, content.model.top_mlp) == (16, [64], [64, 64])
+    assert content.model.pooling == "sum"
+    assert content.model.cross_rank == (512 if "model=dlrm_dcnv2" in given else None)
+    if not overrides or "model" in overrides[0]:
+        assert (content.data.num_samples, content.data.zipf_exponent, content.data.hash_buckets) == (10**6, 1.05, None)
+    elif given[0] == "data=criteo":
+        assert (content.data.encoding, content.data.hash_buckets, content.data.label) == ("hash", 100_000, None)
+    else:
+        hashed = "data.encoding=hash" in given
+        assert content.data.hash_buckets == (100_000 if hashed else None)
+        assert content.data.shuffle_window == (65_536 if hashed else None)
+        assert content.data.dense_transform == "standardize"
 
 
 def test_a_broken_resolved_yaml_is_refused(tmp_path: Path) -> None:

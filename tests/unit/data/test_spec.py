@@ -59,13 +59,13 @@ def test_unknown_names_are_suggested() -> None:
     ("key", "value", "text"),
     [
         ("global_batch_size", 0, "0 is below the limit 1"),
-        ("global_batch_size", "big", "'big' is neither a number nor 'auto'"),
-        ("limit_samples", 0, "0 is outside [1,"),
-        ("num_samples", 0, "0 is outside [1,"),
-        ("val_samples", -1, "-1 is outside [0,"),
-        ("num_dense", -1, "-1 is outside [0,"),
-        ("zipf_exponent", -0.5, "-0.5 is outside [0, 20]"),
-        ("zipf_exponent", float("nan"), "nan is outside"),
+        ("global_batch_size", "big", "'big' is neither 'auto' nor a whole number"),
+        ("limit_samples", 0, "0 is below the limit 1"),
+        ("num_samples", 0, "0 is below the limit 1"),
+        ("val_samples", -1, "-1 is below the limit 0"),
+        ("num_dense", -1, "-1 is below the limit 0"),
+        ("zipf_exponent", -0.5, "-0.5 is below the limit 0"),
+        ("zipf_exponent", float("nan"), "nan is not a finite number"),
     ],
 )
 def test_limits(key: str, value: Any, text: str) -> None:

@@ -91,7 +91,7 @@ def test_every_mistake_is_found_at_once() -> None:
         "num_nodes: 0 is below the limit 1",
         "accelerators_per_node: -1 is below the limit 1",
         "accelerator.hbm.capacity: cannot read '40 gallons' as bytes; write it like 40GiB",
-        "accelerator.fp32_flops: 0.0 is not above 0 FLOP/s; write null where it is not known",
+        "accelerator.fp32_flops: 0.0 is not a finite number above 0 FLOP/s; write null where it is not known",
         "accelerator.gemm_efficiency: 0.0 is outside (0, 1]; write null where it is not known",
         "scale_up.latency: cannot read '5' as seconds; write it like 5us",
     ]

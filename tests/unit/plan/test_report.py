@@ -63,3 +63,10 @@ def test_rank_lists(ranks: list[int], written: str) -> None:
 
 def test_a_scattered_rank_list_is_shortened() -> None:
     assert rank_list(list(range(0, 20, 2)), 20) == "0, 2, 4, … (10 ranks)"
+
+
+def test_ranks_with_equal_bytes_share_a_row() -> None:
+    specs = tables(*(table(f"t{index}") for index in range(8)))
+    lines = plan_report(plan_for(specs, "table_wise", world_size=16).view).splitlines()
+    at = next(index for index, line in enumerate(lines) if line.lstrip().startswith("rank "))
+    assert [" ".join(line.split()[:3]) for line in lines[at + 2 :]] == ["0-7 3.1 KiB", "8-15 0 B"]

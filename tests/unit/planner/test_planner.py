@@ -17,6 +17,7 @@ from neo.plan.check import check_plan
 from neo.plan.memory import rank_bytes
 from neo.plan.serialize import plan_from_dict, plan_to_dict, write_plan
 from neo.plan.sharding_plan import ColumnWiseSemantics, Shard, ShardingType, Tier
+from neo.planner.capacity import Shortage, ShortOfMemoryError
 from neo.planner.planner import make_plan
 from neo.planner.spec import ShardingSpec
 from neo.tables.spec import TableSpec, WeightsDtype
@@ -296,11 +297,14 @@ def test_r25_what_fits_depends_on_the_optimizer_s_state() -> None:
         plan_for(named, world_size=1, hardware=small, optimizer="adam")
     assert caught.value.exit_code == 3
     assert str(caught.value) == (
-        "no plan fits: table 't' finds no place however it is split; it needs 768,000,000 B (732.4 MiB) of hbm on one "
-        "rank, and the best rank (0) has 600,000,000 B (572.2 MiB) left of 600,000,000 B (572.2 MiB); binding "
-        "constraint: hardware.accelerator.hbm.capacity; all tables once with optimizer state are 768,000,000 B "
-        "(732.4 MiB); the hbm of 1 rank is 600,000,000 B (572.2 MiB)"
+        "no plan fits: table 't' finds no place however it is split.\n"
+        "  It needs 768,000,000 B (732.4 MiB) of hbm on one rank; an empty rank has 600,000,000 B (572.2 MiB).\n"
+        "  All tables once, with optimizer state, are 768,000,000 B (732.4 MiB); "
+        "1 rank has 600,000,000 B (572.2 MiB).\n"
+        "  Binding constraint: hardware.accelerator.hbm.capacity."
     )
+    assert isinstance(caught.value, ShortOfMemoryError)
+    assert caught.value.shortage == Shortage(Tier.HBM, "t", 768_000_000, 600_000_000, 768_000_000, 600_000_000)
 
 
 def test_r26_two_tables_that_no_sharding_fits() -> None:
@@ -310,7 +314,7 @@ def test_r26_two_tables_that_no_sharding_fits() -> None:
             plan_for(named, mode, hardware=machine(hbm_bytes=40 * GB))
         message = str(caught.value)
         assert "no plan fits: table '" in message
-        assert "binding constraint: hardware.accelerator.hbm.capacity" in message
+        assert "Binding constraint: hardware.accelerator.hbm.capacity." in message
         assert "was planned and fits" not in message
 
 
@@ -319,18 +323,19 @@ def test_r26_a_forced_type_that_does_not_fit_where_another_does() -> None:
     with pytest.raises(InfeasiblePlanError) as caught:
         plan_for(named, "table_wise", hardware=machine(hbm_bytes=40 * GB))
     message = str(caught.value)
-    assert "table 'a' finds no place with the forced type table_wise; it needs 51,200,000,000 B" in message
-    assert message.endswith("; sharding=auto without overrides was planned and fits")
+    assert "table 'a' finds no place with the forced type table_wise.\n  It needs 51,200,000,000 B" in message
+    assert message.endswith("\n  sharding=auto without overrides was planned and fits.")
 
 
 def test_a_packing_that_was_not_found_is_not_called_impossible() -> None:
     named = tables(*(table(f"t{index}", rows=rows, dim=1) for index, rows in enumerate((3, 3, 2, 2, 2))), prefix="")
-    with pytest.raises(InfeasiblePlanError, match="no plan was found: table"):
+    with pytest.raises(InfeasiblePlanError, match="no plan was found: table") as caught:
         plan_for(named, "table_wise", hardware=machine(hbm_bytes=24))
+    assert "It needs 8 B of hbm on one rank; the best rank (0) has 4 B left of 24 B." in str(caught.value)
 
 
 def test_hbm_that_is_switched_off_holds_nothing() -> None:
-    with pytest.raises(InfeasiblePlanError, match=r"left of 0 B \(0 B\) \(the tier is switched off\)"):
+    with pytest.raises(InfeasiblePlanError, match=r"a rank has none \(the tier is switched off\)\."):
         plan_for(tables(table("t")), hardware=machine(hbm_bytes=0))
 
 
@@ -425,9 +430,9 @@ class TestGivenPlans:
         with pytest.raises(InfeasiblePlanError) as caught:
             plan_for(self.TABLES, "file", path=path, hardware=machine(hbm_bytes=200))
         assert str(caught.value) == (
-            "the plan does not fit: rank 0 is to hold 256 B (256 B) of hbm, 160 B (160 B) of it for its largest table "
-            "'model.embeddings.a' (row_wise), but has 200 B (200 B); binding constraint: "
-            "hardware.accelerator.hbm.capacity"
+            "the plan does not fit: rank 0 is to hold 256 B of hbm, but has 200 B.\n"
+            "  Its largest table is 'model.embeddings.a' (row_wise): 160 B of it.\n"
+            "  Binding constraint: hardware.accelerator.hbm.capacity."
         )
 
     def test_widths_that_the_kernel_refuses(self, tmp_path: Path, working_fbgemm: None) -> None:
@@ -449,3 +454,10 @@ def test_planning_loads_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert json.loads(done.stdout) == []
+
+
+@pytest.mark.parametrize("mode", ["auto", "table_wise", "row_wise", "column_wise", "data_parallel"])
+def test_a_table_beyond_64_bits_is_infeasible_not_a_crash(mode: str) -> None:
+    named = tables(table("a", rows=2**62, dim=64), table("b"), prefix="")
+    with pytest.raises(InfeasiblePlanError, match="no plan fits: table 'a' finds no place"):
+        plan_for(named, mode)

@@ -55,9 +55,9 @@ def test_all_mistakes_are_found_at_once() -> None:
     ]
 
 
-def test_types_of_later_items_are_unknown_for_now() -> None:
+def test_types_of_later_items_are_not_built_yet() -> None:
     assert findings(type="grid") == [
-        "type: 'grid' is not a sharding type; Choices: auto, column_wise, data_parallel, file, row_wise, table_wise"
+        "type: 'grid' is not built yet; Choices: auto, column_wise, data_parallel, file, row_wise, table_wise"
     ]
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neo.planner.problem import DoesNotFitError, Item
+from neo.planner.work import MAX_RANK_BYTES
 
 
 def partition(
@@ -19,7 +20,8 @@ def partition(
         chosen = []
         for piece in item.pieces:
             open_bytes = np.where(taken, -1, free_bytes)
-            candidates = np.where(open_bytes >= piece.num_bytes, load, np.inf)
+            # A piece may be larger than a 64-bit integer; what is free is not.
+            candidates = np.where(open_bytes >= min(piece.num_bytes, MAX_RANK_BYTES), load, np.inf)
             rank = int(candidates.argmin())
             if candidates[rank] == np.inf:
                 best = int(open_bytes.argmax())
