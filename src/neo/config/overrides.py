@@ -127,7 +127,9 @@ def _malformed(text: str, error: Exception) -> Finding:
     if not key.strip("+~ "):
         return Finding(text, "has no key", "write KEY=VALUE")
     if not equals:
-        return Finding(text, "is not an override", f"write {text}=VALUE")
+        bare = text.lstrip("+~")
+        adds = bare == RECIPES or _below_free_mapping(bare)
+        return Finding(text, "is not an override", f"write {text if adds else bare}=VALUE")
     if key.strip() != key:
         return Finding(text, "has blanks around its key", "write KEY=VALUE")
     reason = str(error).splitlines()[0]
@@ -186,7 +188,7 @@ def _check_choice(override: Override, tree: ConfigTree, checked: CheckedOverride
     wrong = [name for name in names if name not in choices]
     for name in wrong:
         fix = did_you_mean(as_typed(name), choices)
-        if isinstance(name, dict):
+        if isinstance(name, dict) and group in GROUPS:
             fix = f"set its keys one by one, like {group}.KEY=VALUE"
         finding = Finding(group, f"{quoted(name)} is not a choice of {group}", fix)
         if name in _NOT_BUILT.get(group, ()):
