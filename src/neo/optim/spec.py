@@ -75,6 +75,9 @@ class SparseOptimizerSpec:
         beta2: Adam: decay of the second moment.
         initial_accumulator: AdaGrad: value of the accumulator before the first step.
         weights_dtype: Type of the stored weights; states are always fp32.
+
+    Raises:
+        ValueError: A name does not exist or a value is outside its limits; names each.
     """
 
     name: str = "rowwise_adagrad"
@@ -84,6 +87,10 @@ class SparseOptimizerSpec:
     beta2: float = 0.999
     initial_accumulator: float = 0.0
     weights_dtype: WeightsDtype = WeightsDtype.FP32
+
+    def __post_init__(self) -> None:
+        if findings := _sparse_findings(self):
+            raise ValueError("SparseOptimizerSpec: " + ", ".join(str(finding) for finding in findings))
 
     @property
     def is_rowwise(self) -> bool:
@@ -143,6 +150,17 @@ class OptimSpec:
     schedule: ScheduleSpec
 
 
+def _sparse_findings(optimizer: "SparseOptimizerSpec | SparseOptimizerConfig") -> list[Finding]:
+    """Return the names that do not exist and the values outside their limits."""
+    findings = []
+    if optimizer.name not in SPARSE_OPTIMIZERS:
+        findings.append(unknown_name("name", optimizer.name, "sparse optimizer", SPARSE_OPTIMIZERS.names()))
+    if optimizer.weights_dtype not in list(WeightsDtype):
+        findings.append(unknown_name("weights_dtype", optimizer.weights_dtype, "weights type", list(WeightsDtype)))
+    findings += outside_limits(optimizer, dict.fromkeys(("lr", "eps", "initial_accumulator"), _NOT_NEGATIVE))
+    return findings + _in_unit_interval(optimizer, ("beta1", "beta2"))
+
+
 @dataclass
 class SparseOptimizerConfig:
     """``optim.sparse.*``."""
@@ -157,14 +175,7 @@ class SparseOptimizerConfig:
 
     def validate(self) -> list[Finding]:
         """Return every mistake, keys relative to ``optim.sparse``."""
-        findings = []
-        if self.name not in SPARSE_OPTIMIZERS:
-            findings.append(unknown_name("name", self.name, "sparse optimizer", SPARSE_OPTIMIZERS.names()))
-        if self.weights_dtype not in list(WeightsDtype):
-            findings.append(unknown_name("weights_dtype", self.weights_dtype, "weights type", list(WeightsDtype)))
-        findings += outside_limits(self, dict.fromkeys(("lr", "eps", "initial_accumulator"), _NOT_NEGATIVE))
-        findings += _in_unit_interval(self, ("beta1", "beta2"))
-        return findings + without_effect(self, _unread(_SPARSE_READS, self.name), self.name)
+        return _sparse_findings(self) + without_effect(self, _unread(_SPARSE_READS, self.name), self.name)
 
 
 @dataclass
@@ -172,7 +183,7 @@ class DenseOptimizerConfig:
     """``optim.dense.*``."""
 
     # Not AdaGrad: its first steps have the size lr whatever the gradient, so that a unit at the kink of its ReLU, which
-    # rounding switches on or off, moved the validation loss by 2e-4 between world sizes; with Adam it is 1e-9.
+    # rounding switches on or off, moved the validation loss by 2e-4 between kernels and world sizes; with Adam by 1e-9.
     name: str = "adam"
     lr: float = 0.001
     weight_decay: float = 0.0
