@@ -118,7 +118,7 @@ class AlignedLoader(Generic[T]):
         each = ", ".join(f"rank {rank} has {count}" for rank, count in listed)
         raise DataError(
             f"the ranks have unequal numbers of batches: {each}; deal the samples evenly, "
-            f"or write data.uneven=stop or data.uneven=pad"
+            f"or use NeoStrategy(uneven='stop') or uneven='pad'"
         )
 
     def _padding(self, last: T | None) -> T:
@@ -128,4 +128,4 @@ class AlignedLoader(Generic[T]):
             if given is not None:
                 padding: T = given
                 return padding
-        raise DataError("no rank has any batch, so that no empty one can be made for data.uneven=pad")
+        raise DataError("no rank has any batch, so that no empty one can be made for uneven=pad")

@@ -17,7 +17,6 @@ _KINDS = {
     "encoding": "encoding",
     "dense_transform": "transform of dense columns",
     "out_of_range": "policy for ids out of range",
-    "uneven": "policy for uneven batches",
 }
 _LIMITS: Mapping[str, tuple[float, float]] = {
     "limit_samples": (1, 2**62),

@@ -91,7 +91,6 @@ class DataSpec:
         hash_buckets: Rows of each table under ``hash``.
         dense_transform: What happens to dense columns.
         out_of_range: Policy for ids outside their table.
-        uneven: Policy for unequal numbers of batches (loaders of the user's own).
         shuffle: Whether training samples are shuffled in every epoch.
         shuffle_window: Samples that are shuffled among each other (and held in memory).
         num_samples: Generated training samples; 0 for files.
@@ -114,7 +113,6 @@ class DataSpec:
     hash_buckets: int
     dense_transform: DenseTransform
     out_of_range: OutOfRange
-    uneven: Uneven
     shuffle: bool
     shuffle_window: int
     num_samples: int
@@ -177,7 +175,6 @@ class DataConfig:
     hash_buckets: int | None = None
     dense_transform: str | None = None
     out_of_range: str = "error"
-    uneven: str = "error"
     shuffle: bool | None = None
     shuffle_window: int | None = None
     num_samples: int | None = None
@@ -191,7 +188,6 @@ class DataConfig:
             "encoding": tuple(Encoding),
             "dense_transform": tuple(DenseTransform),
             "out_of_range": tuple(OutOfRange),
-            "uneven": tuple(Uneven),
         }
         return check_config(self, READERS.names(), choices)
 
@@ -216,7 +212,6 @@ class DataConfig:
             hash_buckets=_or(self.hash_buckets, 100_000),
             dense_transform=DenseTransform.NONE if generated else DenseTransform(_or(self.dense_transform, transform)),
             out_of_range=OutOfRange(self.out_of_range),
-            uneven=Uneven(self.uneven),
             shuffle=not generated if self.shuffle is None else self.shuffle,
             shuffle_window=_or(self.shuffle_window, 65_536),
             num_samples=_or(self.num_samples, 1_000_000) if generated else 0,

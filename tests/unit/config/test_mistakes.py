@@ -573,10 +573,6 @@ MISTAKES += [
             "Choices: clamp_zero, drop, error"
         ],
     ),
-    (
-        "data.uneven=drop",
-        ["data.uneven: 'drop' is not a policy for uneven batches; did you mean 'stop'? Choices: error, pad, stop"],
-    ),
     ("data.limit_samples=0", ["data.limit_samples: 0 is below the limit 1"]),
     ("sharding.type=null", ["sharding.type: null is not text"]),
     (

@@ -68,7 +68,7 @@ def test_r20_error_names_both_counts_on_every_rank(lookahead: int) -> None:
         assert isinstance(error, DataError)
         assert str(error) == (
             "the ranks have unequal numbers of batches: rank 0 has 3, rank 1 has 2; deal the samples evenly, "
-            "or write data.uneven=stop or data.uneven=pad"
+            "or use NeoStrategy(uneven='stop') or uneven='pad'"
         )
 
 

@@ -47,12 +47,11 @@ def test_auto_batch_size() -> None:
 
 
 def test_unknown_names_are_suggested() -> None:
-    found = findings(name="syntetic", out_of_range="clamp", uneven="padd")
+    found = findings(name="syntetic", out_of_range="clamp")
     assert found["name"] == (
         "name: 'syntetic' is not a data reader; did you mean 'synthetic'? Choices: criteo, csv, parquet, synthetic"
     )
     assert "did you mean 'clamp_zero'" in found["out_of_range"]
-    assert "did you mean 'pad'" in found["uneven"]
 
 
 @pytest.mark.parametrize(
