@@ -1,6 +1,8 @@
-"""Communication configuration, torch-free: the codecs that pooled rows and their gradients travel in."""
+"""Communication configuration, torch-free: which codecs pooled vectors and gradients travel in, and which way."""
 
+import math
 from dataclasses import dataclass
+from enum import StrEnum
 
 from neo.errors import Finding, unknown_name
 from neo.registry import Registry
@@ -10,12 +12,36 @@ CODECS.register("fp32", "neo.comms.codecs:Fp32Codec")
 PLANNED_CODECS = ("fp16", "bf16", "int8")
 
 
+class ExchangeMode(StrEnum):
+    """The way of pooled vectors between nodes.
+
+    ``FLAT`` is one all-to-all over all ranks. ``HIERARCHICAL`` gathers inside each node first, where partial sums of
+    row shards are added, and then sends between ranks of the same place in their nodes. ``AUTO`` is hierarchical where
+    there are several nodes of several ranks.
+    """
+
+    AUTO = "auto"
+    FLAT = "flat"
+    HIERARCHICAL = "hierarchical"
+
+
 @dataclass(frozen=True)
 class CommsSpec:
-    """``comms.*``, resolved: one codec for pooled rows forward, one for their gradients backward."""
+    """``comms.*``, resolved.
+
+    Attributes:
+        forward: Codec of the pooled vectors.
+        backward: Codec of their gradients.
+        loss_scale: What gradients are multiplied by before a codec of little range writes them, rounded to a power of
+            two; None takes the power of two next above the samples of the global batch, since a mean loss makes
+            gradients smaller by as much.
+        exchange: The way between nodes.
+    """
 
     forward: str = "fp32"
     backward: str = "fp32"
+    loss_scale: float | None = None
+    exchange: ExchangeMode = ExchangeMode.AUTO
 
 
 @dataclass
@@ -24,16 +50,23 @@ class CommsConfig:
 
     forward: str = "fp32"
     backward: str = "fp32"
+    loss_scale: float | None = None
+    exchange: str = "auto"
 
     def validate(self) -> list[Finding]:
         """Return every mistake, keys relative to ``comms``."""
         chosen = (("forward", self.forward), ("backward", self.backward))
-        return [
+        findings = [
             unknown_name(key, name, "codec", CODECS.names(), planned=PLANNED_CODECS)
             for key, name in chosen
             if name not in CODECS
         ]
+        if self.exchange not in list(ExchangeMode):
+            findings.append(unknown_name("exchange", self.exchange, "exchange", list(ExchangeMode)))
+        if self.loss_scale is not None and not (math.isfinite(self.loss_scale) and self.loss_scale > 0):
+            findings.append(Finding("loss_scale", f"{self.loss_scale} must be above 0 and finite, or null"))
+        return findings
 
     def to_spec(self) -> CommsSpec:
         """Return the frozen form of a valid configuration."""
-        return CommsSpec(self.forward, self.backward)
+        return CommsSpec(self.forward, self.backward, self.loss_scale, ExchangeMode(self.exchange))

@@ -9,7 +9,7 @@ from importlib import metadata
 from importlib.util import find_spec
 
 from neo.errors import Finding, unknown_name
-from neo.optim.spec import SparseOptimizerSpec
+from neo.optim.spec import SparseOptimizerSpec, WeightDecayMode
 from neo.registry import Registry
 from neo.tables.spec import TableSpec, WeightsDtype
 
@@ -33,6 +33,12 @@ class Capability:
         optimizers: Sparse optimizers whose exact update it fuses into the backward.
         weights_dtypes: Types of stored weights.
         dim_multiple: Every shard's width must be a multiple of this.
+        weight_decays: Kinds of weight decay that it does.
+        rounds_stochastically: Whether it rounds 16-bit weights at random, reproducibly from the seed; without it, it
+            rounds to the nearest.
+        shares_row_state: Whether it can give out merged gradients and take the squares of whole rows back
+            (``PooledLookup.merge`` and ``apply``), so that a row-wise optimizer is exact on a table split by columns.
+            Such a table takes this unfused update, which costs more than the fused one.
     """
 
     backend: str
@@ -40,6 +46,9 @@ class Capability:
     optimizers: frozenset[str]
     weights_dtypes: frozenset[WeightsDtype]
     dim_multiple: int = 1
+    weight_decays: frozenset[WeightDecayMode] = frozenset()
+    rounds_stochastically: bool = False
+    shares_row_state: bool = False
 
 
 POOLED_LOOKUPS: Registry[type] = Registry("ops backend")
@@ -63,7 +72,7 @@ register_backend(
     "reference",
     "neo.ops.reference.pooled_lookup:ReferencePooledLookup",
     tuple(
-        Capability("reference", device, _ALL_OPTIMIZERS, frozenset({WeightsDtype.FP32}))
+        Capability("reference", device, _ALL_OPTIMIZERS, frozenset({WeightsDtype.FP32}), shares_row_state=True)
         for device in (Device.CPU, Device.CUDA)
     ),
 )
@@ -87,8 +96,26 @@ register_backend(
 )
 
 
-def refusal(backend: str, device: Device, table: TableSpec, width: int, optimizer: SparseOptimizerSpec) -> str | None:
-    """Return why ``backend`` cannot hold a shard of ``table`` that is ``width`` columns wide, or None if it can."""
+def refusal(
+    backend: str,
+    device: Device,
+    table: TableSpec,
+    width: int,
+    optimizer: SparseOptimizerSpec,
+    *,
+    shares_row_state: bool = False,
+) -> str | None:
+    """Return why ``backend`` cannot hold a shard of ``table`` that is ``width`` columns wide, or None if it can.
+
+    Args:
+        backend: Name of the backend.
+        device: Where it would run.
+        table: The whole table.
+        width: Columns of the shard.
+        optimizer: The table's optimizer.
+        shares_row_state: Whether the shard is one of several column shards whose row-wise optimizer state must be
+            that of the whole row.
+    """
     able = capability(backend, device)
     if able is None:
         return f"{backend} does not run on {device}"
@@ -97,6 +124,12 @@ def refusal(backend: str, device: Device, table: TableSpec, width: int, optimize
     if optimizer.weights_dtype not in able.weights_dtypes:
         kept = ", ".join(sorted(able.weights_dtypes))
         return f"{backend} does not train {optimizer.weights_dtype} weights on {device} (it has {kept})"
+    if optimizer.weight_decay and optimizer.weight_decay_mode not in able.weight_decays:
+        return f"{backend} has no {optimizer.weight_decay_mode} weight decay on {device}"
+    if optimizer.rounds_stochastically and not able.rounds_stochastically:
+        return f"{backend} does not round {optimizer.weights_dtype} weights stochastically on {device}"
+    if shares_row_state and not able.shares_row_state:
+        return f"{backend} does not share a row's {optimizer.name} state over column shards"
     if width % able.dim_multiple:
         return f"{backend} needs widths that are multiples of {able.dim_multiple}; '{table.name}' has {width}"
     return None
@@ -162,7 +195,13 @@ class OpsConfig:
 
 
 def choose_backend(
-    asked: str, device: Device, table: TableSpec, width: int, optimizer: SparseOptimizerSpec
+    asked: str,
+    device: Device,
+    table: TableSpec,
+    width: int,
+    optimizer: SparseOptimizerSpec,
+    *,
+    shares_row_state: bool = False,
 ) -> tuple[str, str]:
     """Return the backend for one table and, if it is not the first choice, why.
 
@@ -172,6 +211,7 @@ def choose_backend(
         table: The table.
         width: The narrowest width of its shards that matters to the kernel (each must be a legal one).
         optimizer: The sparse optimizer.
+        shares_row_state: As in ``refusal``.
 
     Returns:
         The backend and the reason why the preferred one was passed over (empty if it was not).
@@ -179,5 +219,7 @@ def choose_backend(
     if asked != AUTO:
         return asked, ""
     status = fbgemm_status()
-    reason = status.reason if not status.usable else refusal("fbgemm", device, table, width, optimizer)
+    reason: str | None = status.reason
+    if status.usable:
+        reason = refusal("fbgemm", device, table, width, optimizer, shares_row_state=shares_row_state)
     return ("reference", reason) if reason else ("fbgemm", "")

@@ -28,7 +28,16 @@ class RowOptimizer(ABC):
         """Return the state before the first step, by name."""
 
     @abstractmethod
-    def update(self, weight: Tensor, state: State, rows: Tensor, gradient: Tensor, lr: float, step: int) -> None:
+    def update(
+        self,
+        weight: Tensor,
+        state: State,
+        rows: Tensor,
+        gradient: Tensor,
+        lr: float,
+        step: int,
+        mean_squares: Tensor | None = None,
+    ) -> None:
         """Apply one exact step in place.
 
         Args:
@@ -38,6 +47,8 @@ class RowOptimizer(ABC):
             gradient: ``[U, D]`` float32, already summed over all duplicates of the global batch.
             lr: Learning rate of this step.
             step: Number of this step, from 1.
+            mean_squares: ``[U]`` mean of the squared gradient over the columns of the whole table, where ``weight`` is
+                one of its column shards and the optimizer is row-wise; None takes the mean over D.
         """
 
 
@@ -48,7 +59,16 @@ class SGD(RowOptimizer):
         """Return no state."""
         return {}
 
-    def update(self, weight: Tensor, state: State, rows: Tensor, gradient: Tensor, lr: float, step: int) -> None:
+    def update(
+        self,
+        weight: Tensor,
+        state: State,
+        rows: Tensor,
+        gradient: Tensor,
+        lr: float,
+        step: int,
+        mean_squares: Tensor | None = None,
+    ) -> None:
         """Apply one step; see the base class."""
         weight.index_add_(0, rows, gradient, alpha=-lr)
 
@@ -60,7 +80,16 @@ class AdaGrad(RowOptimizer):
         """Return ``sum`` ``[rows, D]``."""
         return {"sum": torch.full((num_rows, num_columns), self.spec.initial_accumulator, device=device)}
 
-    def update(self, weight: Tensor, state: State, rows: Tensor, gradient: Tensor, lr: float, step: int) -> None:
+    def update(
+        self,
+        weight: Tensor,
+        state: State,
+        rows: Tensor,
+        gradient: Tensor,
+        lr: float,
+        step: int,
+        mean_squares: Tensor | None = None,
+    ) -> None:
         """Apply one step; see the base class."""
         _accumulate(weight, state["sum"], rows, gradient, gradient.square(), lr, self.spec.eps)
 
@@ -75,9 +104,18 @@ class RowwiseAdaGrad(RowOptimizer):
         """Return ``sum`` ``[rows]``."""
         return {"sum": torch.full((num_rows,), self.spec.initial_accumulator, device=device)}
 
-    def update(self, weight: Tensor, state: State, rows: Tensor, gradient: Tensor, lr: float, step: int) -> None:
+    def update(
+        self,
+        weight: Tensor,
+        state: State,
+        rows: Tensor,
+        gradient: Tensor,
+        lr: float,
+        step: int,
+        mean_squares: Tensor | None = None,
+    ) -> None:
         """Apply one step; see the base class."""
-        squares = gradient.square().mean(dim=1, keepdim=True)
+        squares = (gradient.square().mean(dim=1) if mean_squares is None else mean_squares).unsqueeze(1)
         _accumulate(weight, state["sum"].unsqueeze(1), rows, gradient, squares, lr, self.spec.eps)
 
 
@@ -88,7 +126,16 @@ class Adam(RowOptimizer):
         """Return ``exp_avg`` and ``exp_avg_sq`` ``[rows, D]``."""
         return {name: torch.zeros(num_rows, num_columns, device=device) for name in ("exp_avg", "exp_avg_sq")}
 
-    def update(self, weight: Tensor, state: State, rows: Tensor, gradient: Tensor, lr: float, step: int) -> None:
+    def update(
+        self,
+        weight: Tensor,
+        state: State,
+        rows: Tensor,
+        gradient: Tensor,
+        lr: float,
+        step: int,
+        mean_squares: Tensor | None = None,
+    ) -> None:
         """Apply one step; see the base class."""
         beta1, beta2 = self.spec.beta1, self.spec.beta2
         first = state["exp_avg"][rows].mul_(beta1).add_(gradient, alpha=1 - beta1)

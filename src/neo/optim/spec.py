@@ -15,6 +15,7 @@ SPARSE_OPTIMIZERS.register("sgd", "neo.optim.sparse:SGD")
 SPARSE_OPTIMIZERS.register("adagrad", "neo.optim.sparse:AdaGrad")
 SPARSE_OPTIMIZERS.register("rowwise_adagrad", "neo.optim.sparse:RowwiseAdaGrad")
 SPARSE_OPTIMIZERS.register("adam", "neo.optim.sparse:Adam")
+SPARSE_OPTIMIZERS.register("partial_rowwise_adam", "neo.optim.sparse:PartialRowwiseAdam")
 
 
 # The hyper-parameters beside lr that each optimizer and schedule reads; of a plugin's optimizer nothing is known.
@@ -23,6 +24,7 @@ _SPARSE_READS: Mapping[str, tuple[str, ...]] = {
     "adagrad": ("eps", "initial_accumulator"),
     "rowwise_adagrad": ("eps", "initial_accumulator"),
     "adam": ("eps", "beta1", "beta2"),
+    "partial_rowwise_adam": ("eps", "beta1", "beta2"),
 }
 _DENSE_READS: Mapping[str, tuple[str, ...]] = {
     "sgd": ("momentum",),
@@ -54,6 +56,17 @@ class DenseOptimizerName(StrEnum):
     ADAMW = "adamw"
 
 
+class WeightDecayMode(StrEnum):
+    """What weight decay does to the rows that a batch touched; all other rows stay as they are.
+
+    ``L2`` adds ``weight_decay * w`` to the merged gradient, before squares and moments are taken; ``DECOUPLED``
+    subtracts ``lr * weight_decay * w`` beside the step, with the weight before it.
+    """
+
+    L2 = "l2"
+    DECOUPLED = "decoupled"
+
+
 class ScheduleName(StrEnum):
     """How the learning rates (sparse and dense alike) change over the steps."""
 
@@ -75,6 +88,10 @@ class SparseOptimizerSpec:
         beta2: Adam: decay of the second moment.
         initial_accumulator: AdaGrad: value of the accumulator before the first step.
         weights_dtype: Type of the stored weights; states are always fp32.
+        weight_decay: Strength of the weight decay; 0 is none.
+        weight_decay_mode: What it does.
+        stochastic_rounding: Whether a 16-bit weight rounds at random to one of its neighbours, with the probabilities
+            that keep its mean, instead of to the nearest one. Without effect on fp32.
 
     Raises:
         ValueError: A name does not exist or a value is outside its limits; names each.
@@ -87,6 +104,9 @@ class SparseOptimizerSpec:
     beta2: float = 0.999
     initial_accumulator: float = 0.0
     weights_dtype: WeightsDtype = WeightsDtype.FP32
+    weight_decay: float = 0.0
+    weight_decay_mode: WeightDecayMode = WeightDecayMode.L2
+    stochastic_rounding: bool = True
 
     def __post_init__(self) -> None:
         if findings := _sparse_findings(self):
@@ -95,7 +115,12 @@ class SparseOptimizerSpec:
     @property
     def is_rowwise(self) -> bool:
         """Whether it keeps one state value per row (so that a column split changes it)."""
-        return self.name == "rowwise_adagrad"
+        return self.name in ("rowwise_adagrad", "partial_rowwise_adam")
+
+    @property
+    def rounds_stochastically(self) -> bool:
+        """Whether updates round at random: only 16-bit weights do."""
+        return self.stochastic_rounding and self.weights_dtype is not WeightsDtype.FP32
 
     def state_bytes(self, num_rows: int, num_columns: int) -> int:
         """Bytes of optimizer state of a shard of this shape."""
@@ -103,6 +128,8 @@ class SparseOptimizerSpec:
             return 0
         if self.name == "rowwise_adagrad":
             return 4 * num_rows
+        if self.name == "partial_rowwise_adam":
+            return 4 * num_rows * num_columns + 4 * num_rows
         return (8 if self.name == "adam" else 4) * num_rows * num_columns
 
 

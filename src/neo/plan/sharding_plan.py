@@ -10,12 +10,19 @@ from itertools import pairwise
 
 
 class ShardingType(StrEnum):
-    """How one table is laid over the ranks."""
+    """How one table is laid over the ranks.
+
+    ``ROW_WISE`` and ``COLUMN_WISE`` cut over any ranks, ``TABLE_ROW_WISE`` and ``TABLE_COLUMN_WISE`` over the ranks of
+    one node; ``GRID`` cuts the columns over nodes and the rows of each column range over the ranks of its node.
+    """
 
     TABLE_WISE = "table_wise"
     ROW_WISE = "row_wise"
     COLUMN_WISE = "column_wise"
     DATA_PARALLEL = "data_parallel"
+    TABLE_ROW_WISE = "table_row_wise"
+    TABLE_COLUMN_WISE = "table_column_wise"
+    GRID = "grid"
 
 
 class Tier(StrEnum):
@@ -74,6 +81,16 @@ class TablePlan:
     kernel: str = "auto"
     tier: Tier = Tier.HBM
     cache_bytes: int = 0
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether every rank holds the whole table."""
+        return self.sharding_type is ShardingType.DATA_PARALLEL
+
+    @property
+    def column_ranges(self) -> tuple[tuple[int, int], ...]:
+        """The distinct column ranges of its shards, in column order; more than one if its columns are split."""
+        return tuple(sorted({(s.column_begin, s.column_end) for s in self.shards if s.num_rows and s.num_columns}))
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,7 @@ class _Send(torch.autograd.Function):
         if dist.is_used:
             message = _to_message(transfer, tensors[:num_groups]) if num_groups else anchor.new_empty(0)
             splits = [size * dist.dims[rank] for size in transfer.batch_sizes]
-            wire = dist.forward_codec.encode(message)
+            wire = dist.forward_codec.encode(message, ())
             receive = [transfer.own_batch_size * dim for dim in dist.dims]
             transfer.wire = wire.new_empty(sum(receive))
             transfer.kept = [wire]
@@ -176,7 +176,7 @@ class _Send(torch.autograd.Function):
         if transfer.dist.is_used:
             assert transfer.work is not None and transfer.wire is not None
             transfer.work.wait()
-            message = transfer.dist.backward_codec.decode(transfer.wire)
+            message = transfer.dist.backward_codec.decode(transfer.wire, ())
             gradients += _from_message(transfer, message)
             transfer.wire, transfer.work, transfer.kept = None, None, []
         extra = [
@@ -197,7 +197,7 @@ class _Receive(torch.autograd.Function):
         if dist.is_used:
             assert transfer.work is not None and transfer.wire is not None
             transfer.work.wait()
-            flat = dist.forward_codec.decode(transfer.wire)
+            flat = dist.forward_codec.decode(transfer.wire, ())
             blocks = _blocks(flat, batch_size, dist.dims)
             for move in dist.moves:
                 source = blocks[move.rank][:, move.source : move.source + move.width]
@@ -232,7 +232,7 @@ class _Receive(torch.autograd.Function):
                 source = gradient[:, move.target : move.target + move.width]
                 target = blocks[move.rank][:, move.source : move.source + move.width]
                 torch.div(source, transfer.gradient_divisor, out=target)
-            wire = dist.backward_codec.encode(message)
+            wire = dist.backward_codec.encode(message, ())
             receive = [size * dist.dims[dist.comms.rank] for size in transfer.batch_sizes]
             transfer.wire = wire.new_empty(sum(receive))
             transfer.kept = [wire]

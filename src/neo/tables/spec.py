@@ -6,10 +6,11 @@ from numbers import Integral
 
 
 class Pooling(StrEnum):
-    """How the rows of one bag become one vector."""
+    """How the rows of one bag become one vector; ``NONE`` keeps every row (a sequence output)."""
 
     SUM = "sum"
     MEAN = "mean"
+    NONE = "none"
 
 
 class WeightsDtype(StrEnum):

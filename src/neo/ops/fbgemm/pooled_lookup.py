@@ -42,8 +42,9 @@ class FbgemmPooledLookup(PooledLookup):
         slots: Sequence[int],
         optimizer: SparseOptimizerSpec,
         device: torch.device,
+        seed: int = 0,
     ) -> None:
-        super().__init__(tables, slots=slots, optimizer=optimizer, device=device)
+        super().__init__(tables, slots=slots, optimizer=optimizer, device=device, seed=seed)
         # The CPU kernel takes a table without rows for a part of the next one and then writes out of bounds.
         assert all(table.num_rows > 0 for table in tables), "empty shards hold no slot"
         on_cpu = device.type == "cpu"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from neo.ops.pooled_lookup import LocalTable, PooledLookup
+from neo.ops.pooled_lookup import LocalTable, MergedGradient, PooledLookup
 from neo.optim.sparse import State, create_row_optimizer
 from neo.optim.spec import SparseOptimizerSpec
 
@@ -22,8 +22,9 @@ class ReferencePooledLookup(PooledLookup):
         slots: Sequence[int],
         optimizer: SparseOptimizerSpec,
         device: torch.device,
+        seed: int = 0,
     ) -> None:
-        super().__init__(tables, slots=slots, optimizer=optimizer, device=device)
+        super().__init__(tables, slots=slots, optimizer=optimizer, device=device, seed=seed)
         self._row_optimizer = create_row_optimizer(optimizer)
         self._weights = [torch.zeros(table.num_rows, table.num_columns, device=device) for table in tables]
         self._states: list[State] = [
@@ -61,23 +62,35 @@ class ReferencePooledLookup(PooledLookup):
             outputs.append(pooled.index_add_(0, samples, rows))
         return torch.cat(outputs, dim=1)
 
-    def update(self, values: Tensor, offsets: Tensor, weights: Tensor | None, gradient: Tensor) -> None:
-        """Merge the gradients of all ids of each table and apply one step. ``gradient`` is ``[B, output_dim]``."""
-        self._steps += 1
-        parts: dict[int, list[tuple[Tensor, Tensor]]] = {}
+    def merge(self, values: Tensor, offsets: Tensor, weights: Tensor | None, gradient: Tensor) -> list[MergedGradient]:
+        """Merge the gradients of all ids of each table; see the base class."""
+        parts: list[list[tuple[Tensor, Tensor]]] = [[] for _ in self.tables]
         column = 0
         for slot, ids, samples, factors in self._bags(values, offsets, weights):
             table = self.slots[slot]
             width = self.tables[table].num_columns
             rows = gradient[:, column : column + width][samples]
             column += width
-            parts.setdefault(table, []).append((ids, rows if factors is None else rows * factors.unsqueeze(1)))
-        for table, pairs in parts.items():
+            parts[table].append((ids, rows if factors is None else rows * factors.unsqueeze(1)))
+        merged = []
+        for pairs in parts:
             ids = torch.cat([pair[0] for pair in pairs])
             unique, inverse = torch.unique(ids, return_inverse=True)
-            merged = torch.zeros(unique.numel(), self.tables[table].num_columns, device=gradient.device)
-            merged.index_add_(0, inverse, torch.cat([pair[1] for pair in pairs]))
-            self._row_optimizer.update(self._weights[table], self._states[table], unique, merged, self._lr, self._steps)
+            rows = torch.cat([pair[1] for pair in pairs])
+            sums = torch.zeros(unique.numel(), rows.shape[1], device=gradient.device).index_add_(0, inverse, rows)
+            merged.append(MergedGradient(unique, sums))
+        return merged
+
+    def add_decay(self, merged: Sequence[MergedGradient]) -> list[MergedGradient]:
+        """Add L2 weight decay; see the base class."""
+        return list(merged)
+
+    def apply(self, merged: Sequence[MergedGradient], mean_squares: Sequence[Tensor] | None = None) -> None:
+        """Apply one step; see the base class."""
+        self._steps += 1
+        for index, (weight, state, part) in enumerate(zip(self._weights, self._states, merged, strict=True)):
+            squares = None if mean_squares is None else mean_squares[index]
+            self._row_optimizer.update(weight, state, part.rows, part.gradient, self._lr, self._steps, squares)
 
     def weights_gradient(self, values: Tensor, offsets: Tensor, weights: Tensor, gradient: Tensor) -> Tensor:
         """Return the gradient ``[N]`` of the factors of the ids, with the weights before the step."""
@@ -127,5 +140,5 @@ class _PooledLookup(torch.autograd.Function):
         values, offsets, weights = ctx.saved_tensors
         wanted = weights is not None and ctx.needs_input_grad[3]
         weights_gradient = ctx.op.weights_gradient(values, offsets, weights, gradient) if wanted else None
-        ctx.op.update(values, offsets, weights, gradient)
+        ctx.op.apply(ctx.op.add_decay(ctx.op.merge(values, offsets, weights, gradient)))
         return None, None, None, weights_gradient, None
