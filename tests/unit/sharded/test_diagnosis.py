@@ -7,11 +7,13 @@ from torch import Tensor
 from neo.comms.collectives import Collectives
 from neo.comms.spec import CommsSpec
 from neo.data.batch import SparseFeatures
-from neo.optim.spec import SparseOptimizerSpec
+from neo.ops.pooled_lookup import LocalTable
+from neo.ops.spec import POOLED_LOOKUPS, Device, refusal
+from neo.optim.spec import SPARSE_OPTIMIZERS, SparseOptimizerSpec
 from neo.plan.sharding_plan import Shard, ShardingType
 from neo.sharded.diagnosis import first_non_finite
 from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
-from neo.tables.spec import TableSpec
+from neo.tables.spec import TableSpec, WeightsDtype
 from neo.testing.fake_collectives import run_ranks
 from placements import plan_for
 
@@ -68,6 +70,37 @@ def test_without_an_output_the_weights_are_searched(table: int) -> None:
 def test_a_big_table_is_searched_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("neo.sharded.diagnosis._BLOCK_ELEMENTS", 24)
     assert _find({}, _weights(NAN, row=7)) == "row 7 of the weights of table 'items' holds NaN"
+
+
+def _able() -> list[tuple[str, SparseOptimizerSpec]]:
+    """Return every backend with every optimizer and weight type that it takes."""
+    optimizers = [
+        SparseOptimizerSpec(name, lr=0.1, weights_dtype=dtype) for name in SPARSE_OPTIMIZERS for dtype in WeightsDtype
+    ]
+    each = [(backend, optimizer) for backend in POOLED_LOOKUPS for optimizer in optimizers]
+    return [(backend, asked) for backend, asked in each if refusal(backend, Device.CPU, TABLES[0], 4, asked) is None]
+
+
+@pytest.mark.parametrize("value", [NAN, INF])
+@pytest.mark.parametrize(
+    ("backend", "optimizer"),
+    _able(),
+    ids=lambda asked: getattr(asked, "name", asked) + getattr(asked, "weights_dtype", ""),
+)
+def test_no_optimizer_hides_a_gradient_that_is_not_finite(
+    backend: str, optimizer: SparseOptimizerSpec, value: float
+) -> None:
+    """The row that it belongs to shows it, so that the next forward does; no other row changes for it."""
+    device = torch.device("cpu")
+    lookup = POOLED_LOOKUPS.get(backend)([LocalTable("user", 8, 4)], slots=[0], optimizer=optimizer, device=device)
+    lookup.weights()[0].fill_(1.0)
+    pooled = lookup(torch.tensor([3, 4]), torch.tensor([0, 1, 2]), None)
+    gradient = torch.ones_like(pooled)
+    gradient[0, 2] = value
+    pooled.backward(gradient)
+    (weight,) = lookup.weights()
+    assert not weight[3, 2].isfinite()
+    assert weight[[0, 1, 2, 4, 5, 6, 7]].isfinite().all()
 
 
 def _batch() -> SparseFeatures:
