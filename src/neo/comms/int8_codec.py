@@ -5,7 +5,7 @@ Shapes: R rows (samples), V vectors in each, D the sum of their widths; n vector
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import TypeAlias
 
 import torch
@@ -20,7 +20,8 @@ _SMALLEST_STEP = 2.0**-126
 _FINEST = 2.0**-20
 _LARGEST = 2.0**127
 _HEADER_BYTES = 8
-_FLOAT_BYTES = 4
+# More runs of one width than these are gathered by width: measured on a CPU, slices cost less up to about this many.
+_MOST_SLICES = 32
 
 _Columns: TypeAlias = slice | Tensor
 
@@ -90,10 +91,11 @@ class Int8RowwiseCodec(Codec):
         return rows
 
     def _grouped(self, widths: Sequence[int], device: torch.device) -> list[_Group]:
-        """Return the vectors by width, so that there is one operation per width and not one per vector."""
+        """Return the vectors in groups of one width, so that there is one operation per group and not per vector."""
         key = (tuple(widths), device)
         if key not in self._groups:
-            self._groups[key] = _by_width(widths, device)
+            runs = _neighbours(widths)
+            self._groups[key] = runs if len(runs) <= _MOST_SLICES else _by_width(widths, device)
         return self._groups[key]
 
 
@@ -108,17 +110,23 @@ def _grid(vectors: Tensor) -> tuple[Tensor, Tensor]:
     return step, (low * step.reciprocal()).neg_().round_()
 
 
+def _neighbours(widths: Sequence[int]) -> list[_Group]:
+    """Return one group per run of vectors of one width: all slices, which move no data."""
+    groups, vector, column = [], 0, 0
+    for width, members in groupby(widths):
+        count = len(list(members))
+        if width > 0:
+            groups.append(_Group(width, slice(vector, vector + count), slice(column, column + count * width)))
+        vector, column = vector + count, column + count * width
+    return groups
+
+
 def _by_width(widths: Sequence[int], device: torch.device) -> list[_Group]:
+    """Return one group per width, gathered from wherever its vectors are: few operations for many short runs."""
     begins = list(accumulate(widths, initial=0))
     groups = []
     for width in dict.fromkeys(width for width in widths if width > 0):
         members = [position for position, other in enumerate(widths) if other == width]
         columns = [begins[position] + column for position in members for column in range(width)]
-        groups.append(_Group(width, _columns(members, device), _columns(columns, device)))
+        groups.append(_Group(width, torch.tensor(members, device=device), torch.tensor(columns, device=device)))
     return groups
-
-
-def _columns(positions: Sequence[int], device: torch.device) -> _Columns:
-    if positions[-1] - positions[0] + 1 == len(positions):
-        return slice(positions[0], positions[-1] + 1)
-    return torch.tensor(positions, dtype=torch.int64, device=device)

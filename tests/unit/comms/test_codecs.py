@@ -101,9 +101,9 @@ def test_int8_wire_is_steps_offsets_and_bytes() -> None:
     assert wire[0, 16:].tolist() == [0, 254, 0, 254]
 
 
-@pytest.mark.parametrize("widths", [(4, 8, 4, 8), (8, 4, 4, 8), (4, 4, 8, 8)], ids=str)
+@pytest.mark.parametrize("widths", [(4, 8, 4, 8), (8, 4, 4, 8), (4, 4, 8, 8), (4, 0, 8, 1) * 20], ids=len)
 def test_int8_does_not_mix_vectors_of_one_width(widths: tuple[int, ...]) -> None:
-    rows = torch.randn(5, sum(widths)) * torch.cat([torch.full((width,), 10.0**i) for i, width in enumerate(widths)])
+    rows = torch.randn(5, sum(widths)) * torch.cat([torch.full((width,), 2.0**i) for i, width in enumerate(widths)])
     codec, alone = Int8RowwiseCodec(), []
     for part, width in zip(rows.split(list(widths), dim=1), widths, strict=True):
         alone.append(codec.decode(codec.encode(part.contiguous(), (width,)), (width,)))
