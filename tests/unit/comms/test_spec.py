@@ -22,7 +22,8 @@ def test_codecs_of_the_two_ways_are_chosen_apart() -> None:
         (CommsConfig(loss_scale=float("inf")), "loss_scale: inf must be above 0 and finite, or null"),
         (
             CommsConfig(backward="bf16", loss_scale=4.0),
-            "loss_scale: 4.0 has no effect on gradients that travel in 'bf16'; leave it out, or use comms.backward=fp16",
+            "loss_scale: 4.0 has no effect on gradients that travel in 'bf16'; leave it out, or use "
+            "comms.backward=fp16",
         ),
         (CommsConfig(loss_scale=float("nan")), "loss_scale: nan must be above 0 and finite, or null"),
     ],
