@@ -108,7 +108,7 @@ def test_r14_r15_what_would_train_another_model_is_refused(options: dict[str, An
     assert str(error.value).splitlines() == ["NeoStrategy cannot train with these options:", f"  {message}"]
 
 
-_TOGETHER = [
+_TOGETHER: list[tuple[dict[str, Any], str]] = [
     ({"accumulate_grad_batches": 4}, "accumulate_grad_batches: 4"),
     ({"gradient_clip_val": 1.0}, "gradient_clip_val: 1.0"),
     ({"plugins": [_scaled()]}, "precision: '16-mixed'"),
