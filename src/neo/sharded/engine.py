@@ -35,12 +35,16 @@ _LOG = logging.getLogger(__name__)
 class Pending:
     """Pooled outputs on their way."""
 
-    def __init__(self, transfer: Transfer, token: Tensor, replicated: Sequence[Tensor]) -> None:
-        self._transfer, self._token, self._replicated = transfer, token, replicated
+    def __init__(
+        self, engine: "ShardedEngine", transfer: Transfer, token: Tensor, replicated: Sequence[Tensor]
+    ) -> None:
+        self._engine, self._transfer, self._token, self._replicated = engine, transfer, token, replicated
 
     def wait(self) -> Tensor:
         """Return ``[B, sum of output dims]`` float32, differentiable."""
-        return receive_pooled(self._transfer, self._token, self._replicated)
+        result = receive_pooled(self._transfer, self._token, self._replicated)
+        self._engine.last_result = result.detach()
+        return result
 
 
 class ShardedEngine:
@@ -100,7 +104,17 @@ class ShardedEngine:
         self._replicas = Replicas(replicated, optimizer=optimizer, collectives=collectives, device=device)
         self._anchor = torch.zeros((), requires_grad=True, device=device)
         self.batch_sizes: tuple[int, ...] = (0,) * collectives.world_size
+        self.last_result: Tensor | None = None
         self._fill(keys, seed)
+
+    @property
+    def last_outputs(self) -> dict[str, Tensor]:
+        """The outputs ``[B, dim]`` of the last forward by name, detached; empty before the first."""
+        if self.last_result is None:
+            return {}
+        names = [f if f == t.name else f"{t.name}.{f}" for t in self._tables for f in t.feature_names]
+        outputs = zip(names, self.layout.outputs, strict=True)
+        return {name: self.last_result[:, o.column : o.column + o.dim] for name, o in outputs}
 
     def start(self, sparse: SparseFeatures) -> Pending:
         """Check the batch, exchange its ids, look up this rank's rows and post the exchange of the pooled sums.
@@ -124,7 +138,7 @@ class ShardedEngine:
         ]
         extra = [] if local.received_weights is None else [local.received_weights]
         token = send_pooled(transfer, pooled, extra, self._anchor)
-        return Pending(transfer, token, self._replicas.lookup(self._replica_inputs(checked), divisor))
+        return Pending(self, transfer, token, self._replicas.lookup(self._replica_inputs(checked), divisor))
 
     def set_learning_rate(self, lr: float) -> None:
         """Use ``lr`` from the next step on."""
