@@ -10,7 +10,6 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
 
-from neo.comms.spec import PLANNED_CODECS
 from neo.config.as_typed import as_typed, quoted
 from neo.config.composition import ConfigTree, names_of
 from neo.config.draft import unknown_key
@@ -18,7 +17,7 @@ from neo.config.schema import FREE_MAPPING, GROUPS, RECIPES, schema_types
 from neo.errors import Finding, did_you_mean, unknown_name
 from neo.planner.spec import PLANNED_TYPES
 
-_NOT_BUILT = {"comms": PLANNED_CODECS, "sharding": PLANNED_TYPES}
+_NOT_BUILT = {"sharding": PLANNED_TYPES}
 _ADDS = (OverrideType.ADD, OverrideType.FORCE_ADD)
 
 
