@@ -16,9 +16,8 @@ from neo.config.composition import ConfigTree, names_of
 from neo.config.draft import unknown_key
 from neo.config.schema import FREE_MAPPING, GROUPS, RECIPES, schema_types
 from neo.errors import Finding, did_you_mean, unknown_name
-from neo.planner.spec import PLANNED_TYPES
 
-_NOT_BUILT = {"comms": PLANNED_CODECS, "sharding": PLANNED_TYPES}
+_NOT_BUILT = {"comms": PLANNED_CODECS}
 _ADDS = (OverrideType.ADD, OverrideType.FORCE_ADD)
 
 

@@ -17,7 +17,7 @@ from neo.config.resolve import resolve
 from neo.config.store import register
 
 CONF = Path(neo.conf.__file__ or "").parent
-NUM_FILES = 29
+NUM_FILES = 32
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +129,7 @@ def test_a_recipe_overrides_groups(tmp_path: Path) -> None:
     _write(tmp_path, "recipes/mine.yaml", lines)
     assert _findings(tmp_path, "+recipes=mine") == [
         "recipes/mine.yaml: defaults: 'row_wiese' is not a choice of sharding; did you mean 'row_wise'? "
-        "Choices: auto, column_wise, data_parallel, file, row_wise, table_wise"
+        "Choices: auto, column_wise, data_parallel, file, grid, row_wise, table_column_wise, table_row_wise, table_wise"
     ]
 
 
