@@ -1,6 +1,6 @@
-"""Sparse optimizers as updates of unique rows: one class each, used by the reference backend and replicas.
+"""Sparse optimizers as updates of unique rows: one class each, used by the reference backend.
 
-Shapes: U unique rows, D columns. States are float32 whatever the weights are.
+Shapes: U unique rows, D columns. Arithmetic and states are float32 whatever the weights are.
 """
 
 from abc import ABC, abstractmethod
@@ -8,9 +8,12 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from neo.optim.spec import SPARSE_OPTIMIZERS, SparseOptimizerSpec
+from neo.optim.rounding import RandomBits, round_at_random
+from neo.optim.spec import SPARSE_OPTIMIZERS, SparseOptimizerSpec, WeightDecayMode
 
 State = dict[str, Tensor]
+
+_SMALLEST_EPS = torch.finfo(torch.float32).tiny
 
 
 class RowOptimizer(ABC):
@@ -28,6 +31,30 @@ class RowOptimizer(ABC):
         """Return the state before the first step, by name."""
 
     @abstractmethod
+    def move(
+        self,
+        values: Tensor,
+        state: State,
+        rows: Tensor,
+        gradient: Tensor,
+        lr: float,
+        step: int,
+        mean_squares: Tensor | None,
+    ) -> None:
+        """Apply one step, without weight decay, to ``values`` ``[U, D]`` float32 and to the state of ``rows``."""
+
+    def add_l2(self, weight: Tensor, rows: Tensor, gradient: Tensor) -> Tensor:
+        """Return ``gradient`` ``[U, D]`` with L2 weight decay added; the same tensor if there is none.
+
+        Args:
+            weight: ``[rows, D]``.
+            rows: ``[U]`` int64.
+            gradient: ``[U, D]`` float32, merged.
+        """
+        if not self.spec.weight_decay or self.spec.weight_decay_mode is not WeightDecayMode.L2:
+            return gradient
+        return gradient.add(weight.index_select(0, rows), alpha=self.spec.weight_decay)
+
     def update(
         self,
         weight: Tensor,
@@ -37,19 +64,29 @@ class RowOptimizer(ABC):
         lr: float,
         step: int,
         mean_squares: Tensor | None = None,
+        *,
+        random_bits: RandomBits | None = None,
     ) -> None:
         """Apply one exact step in place.
 
         Args:
-            weight: ``[rows, D]``.
+            weight: ``[rows, D]`` float32, float16 or bfloat16.
             state: As ``create_state`` made it.
             rows: ``[U]`` int64, each row at most once.
-            gradient: ``[U, D]`` float32, already summed over all duplicates of the global batch.
+            gradient: ``[U, D]`` float32, already summed over all duplicates of the global batch, after ``add_l2``.
             lr: Learning rate of this step.
             step: Number of this step, from 1.
             mean_squares: ``[U]`` mean of the squared gradient over the columns of the whole table, where ``weight`` is
                 one of its column shards and the optimizer is row-wise; None takes the mean over D.
+            random_bits: Decides how 16-bit weights round; None rounds to the nearest.
         """
+        values = weight.index_select(0, rows).float()
+        if self.spec.weight_decay and self.spec.weight_decay_mode is WeightDecayMode.DECOUPLED:
+            values.add_(values, alpha=-lr * self.spec.weight_decay)
+        self.move(values, state, rows, gradient, lr, step, mean_squares)
+        if random_bits is not None and weight.dtype is not torch.float32:
+            values = round_at_random(values, random_bits, weight.dtype)
+        weight.index_copy_(0, rows, values.to(weight.dtype))
 
 
 class SGD(RowOptimizer):
@@ -59,18 +96,18 @@ class SGD(RowOptimizer):
         """Return no state."""
         return {}
 
-    def update(
+    def move(
         self,
-        weight: Tensor,
+        values: Tensor,
         state: State,
         rows: Tensor,
         gradient: Tensor,
         lr: float,
         step: int,
-        mean_squares: Tensor | None = None,
+        mean_squares: Tensor | None,
     ) -> None:
         """Apply one step; see the base class."""
-        weight.index_add_(0, rows, gradient, alpha=-lr)
+        values.add_(gradient, alpha=-lr)
 
 
 class AdaGrad(RowOptimizer):
@@ -78,20 +115,26 @@ class AdaGrad(RowOptimizer):
 
     def create_state(self, num_rows: int, num_columns: int, device: torch.device) -> State:
         """Return ``sum`` ``[rows, D]``."""
-        return {"sum": torch.full((num_rows, num_columns), self.spec.initial_accumulator, device=device)}
+        return {
+            "sum": torch.full(
+                (num_rows, num_columns), self.spec.initial_accumulator, dtype=torch.float32, device=device
+            )
+        }
 
-    def update(
+    def move(
         self,
-        weight: Tensor,
+        values: Tensor,
         state: State,
         rows: Tensor,
         gradient: Tensor,
         lr: float,
         step: int,
-        mean_squares: Tensor | None = None,
+        mean_squares: Tensor | None,
     ) -> None:
         """Apply one step; see the base class."""
-        _accumulate(weight, state["sum"], rows, gradient, gradient.square(), lr, self.spec.eps)
+        total = state["sum"].index_select(0, rows).addcmul_(gradient, gradient)
+        state["sum"].index_copy_(0, rows, total)
+        values.addcdiv_(gradient, _root(total, 1.0, self.spec.eps), value=-lr)
 
 
 class RowwiseAdaGrad(RowOptimizer):
@@ -102,21 +145,22 @@ class RowwiseAdaGrad(RowOptimizer):
 
     def create_state(self, num_rows: int, num_columns: int, device: torch.device) -> State:
         """Return ``sum`` ``[rows]``."""
-        return {"sum": torch.full((num_rows,), self.spec.initial_accumulator, device=device)}
+        return {"sum": torch.full((num_rows,), self.spec.initial_accumulator, dtype=torch.float32, device=device)}
 
-    def update(
+    def move(
         self,
-        weight: Tensor,
+        values: Tensor,
         state: State,
         rows: Tensor,
         gradient: Tensor,
         lr: float,
         step: int,
-        mean_squares: Tensor | None = None,
+        mean_squares: Tensor | None,
     ) -> None:
         """Apply one step; see the base class."""
-        squares = (gradient.square().mean(dim=1) if mean_squares is None else mean_squares).unsqueeze(1)
-        _accumulate(weight, state["sum"].unsqueeze(1), rows, gradient, squares, lr, self.spec.eps)
+        total = state["sum"].index_select(0, rows).add_(_mean_squares(gradient, mean_squares))
+        state["sum"].index_copy_(0, rows, total)
+        values.addcdiv_(gradient, _root(total, 1.0, self.spec.eps).unsqueeze(1), value=-lr)
 
 
 class Adam(RowOptimizer):
@@ -124,36 +168,77 @@ class Adam(RowOptimizer):
 
     def create_state(self, num_rows: int, num_columns: int, device: torch.device) -> State:
         """Return ``exp_avg`` and ``exp_avg_sq`` ``[rows, D]``."""
-        return {name: torch.zeros(num_rows, num_columns, device=device) for name in ("exp_avg", "exp_avg_sq")}
+        return {
+            name: torch.zeros(num_rows, num_columns, dtype=torch.float32, device=device)
+            for name in ("exp_avg", "exp_avg_sq")
+        }
 
-    def update(
+    def move(
         self,
-        weight: Tensor,
+        values: Tensor,
         state: State,
         rows: Tensor,
         gradient: Tensor,
         lr: float,
         step: int,
-        mean_squares: Tensor | None = None,
+        mean_squares: Tensor | None,
     ) -> None:
         """Apply one step; see the base class."""
         beta1, beta2 = self.spec.beta1, self.spec.beta2
-        first = state["exp_avg"][rows].mul_(beta1).add_(gradient, alpha=1 - beta1)
-        second = state["exp_avg_sq"][rows].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        state["exp_avg"][rows] = first
-        state["exp_avg_sq"][rows] = second
-        denominator = (second / (1 - beta2**step)).sqrt_().add_(self.spec.eps)
-        weight.index_add_(0, rows, first / denominator, alpha=-lr / (1 - beta1**step))
+        first = _moved_average(state["exp_avg"], rows, gradient, beta1)
+        second = state["exp_avg_sq"].index_select(0, rows).mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        state["exp_avg_sq"].index_copy_(0, rows, second)
+        root = _root(second, 1 - beta2**step, self.spec.eps)
+        values.addcdiv_(first, root, value=-lr / (1 - beta1**step))
 
 
-def _accumulate(
-    weight: Tensor, accumulator: Tensor, rows: Tensor, gradient: Tensor, squares: Tensor, lr: float, eps: float
-) -> None:
-    updated = accumulator[rows] + squares
-    accumulator[rows] = updated
-    # A row whose gradients cancel to zero does not move, also with eps = 0 (0 / 0 would be NaN).
-    step = torch.where(updated > 0, gradient / (updated.sqrt() + eps), torch.zeros_like(gradient))
-    weight.index_add_(0, rows, step, alpha=-lr)
+class PartialRowwiseAdam(RowOptimizer):
+    """Adam with one second moment per row, that of the mean of the squared gradient."""
+
+    def create_state(self, num_rows: int, num_columns: int, device: torch.device) -> State:
+        """Return ``exp_avg`` ``[rows, D]`` and ``exp_avg_sq`` ``[rows]``."""
+        return {
+            "exp_avg": torch.zeros(num_rows, num_columns, dtype=torch.float32, device=device),
+            "exp_avg_sq": torch.zeros(num_rows, dtype=torch.float32, device=device),
+        }
+
+    def move(
+        self,
+        values: Tensor,
+        state: State,
+        rows: Tensor,
+        gradient: Tensor,
+        lr: float,
+        step: int,
+        mean_squares: Tensor | None,
+    ) -> None:
+        """Apply one step; see the base class."""
+        beta1, beta2 = self.spec.beta1, self.spec.beta2
+        first = _moved_average(state["exp_avg"], rows, gradient, beta1)
+        second = _moved_average(state["exp_avg_sq"], rows, _mean_squares(gradient, mean_squares), beta2)
+        root = _root(second, 1 - beta2**step, self.spec.eps).unsqueeze(1)
+        values.addcdiv_(first, root, value=-lr / (1 - beta1**step))
+
+
+def _mean_squares(gradient: Tensor, given: Tensor | None) -> Tensor:
+    return gradient.square().mean(dim=1) if given is None else given
+
+
+def _moved_average(average: Tensor, rows: Tensor, values: Tensor, decay: float) -> Tensor:
+    moved = average.index_select(0, rows).mul_(decay).add_(values, alpha=1 - decay)
+    average.index_copy_(0, rows, moved)
+    return moved
+
+
+def _root(second_moment: Tensor, correction: float, eps: float) -> Tensor:
+    """Return ``sqrt(second_moment / correction) + eps``, in the memory of ``second_moment``."""
+    root = second_moment.sqrt_()
+    if correction != 1.0:
+        root.mul_(correction**-0.5)
+    if eps < _SMALLEST_EPS:
+        # What has seen only zeros does not move, also without an eps (0 / 0 would be NaN).
+        root.masked_fill_(root == 0, torch.inf)
+    return root.add_(eps)
 
 
 def create_row_optimizer(spec: SparseOptimizerSpec) -> RowOptimizer:

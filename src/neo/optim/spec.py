@@ -38,6 +38,13 @@ _SCHEDULE_READS: Mapping[str, tuple[str, ...]] = {
     "cosine": ("decay_steps", "final_factor"),
     "step": ("milestones", "step_factor"),
 }
+_STATES: Mapping[str, Mapping[str, bool]] = {
+    "sgd": {},
+    "adagrad": {"sum": False},
+    "rowwise_adagrad": {"sum": True},
+    "adam": {"exp_avg": False, "exp_avg_sq": False},
+    "partial_rowwise_adam": {"exp_avg": False, "exp_avg_sq": True},
+}
 _NOT_NEGATIVE = (0, math.inf)
 _SCHEDULE_LIMITS: Limits = {
     "warmup_steps": (0, MAX_STEPS),
@@ -121,6 +128,11 @@ class SparseOptimizerSpec:
     def rounds_stochastically(self) -> bool:
         """Whether updates round at random: only 16-bit weights do."""
         return self.stochastic_rounding and self.weights_dtype is not WeightsDtype.FP32
+
+    @property
+    def states(self) -> Mapping[str, bool]:
+        """Names of its state tensors, and whether each holds one value per row instead of one per element."""
+        return _STATES[self.name]
 
     def state_bytes(self, num_rows: int, num_columns: int) -> int:
         """Bytes of optimizer state of a shard of this shape."""
