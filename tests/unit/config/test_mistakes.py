@@ -49,7 +49,7 @@ MISTAKES: list[tuple[str, list[str]]] = [
     (
         "comms=null",
         [
-            "comms: null is not a choice of comms; Choices: fp32",
+            "comms: null is not a choice of comms; Choices: bf16, fp16, fp32, int8",
         ],
     ),
     (
@@ -408,7 +408,7 @@ MISTAKES: list[tuple[str, list[str]]] = [
     (
         "comms.forward=fp8",
         [
-            "comms.forward: 'fp8' is not a codec; did you mean 'fp32'? Choices: fp32",
+            "comms.forward: 'fp8' is not a codec; did you mean 'fp32'? Choices: bf16, fp16, fp32, int8",
         ],
     ),
     (
@@ -597,8 +597,13 @@ MISTAKES += [
     ("+model", ["+model: is not an override; write model=VALUE"]),
     ("+recipes", ["+recipes: is not an override; write +recipes=VALUE"]),
     ("+recipes={a:1}", ["recipes: '{a:1}' is not a choice of recipes; Choices: quickstart"]),
-    ("comms=fp16", ["comms: 'fp16' is not built yet; Choices: fp32"]),
-    ("comms.forward=int8", ["comms.forward: 'int8' is not built yet; Choices: fp32"]),
+    ("comms=fp61", ["comms: 'fp61' is not a choice of comms; did you mean 'fp16'? Choices: bf16, fp16, fp32, int8"]),
+    (
+        "comms.backward=int4",
+        ["comms.backward: 'int4' is not a codec; did you mean 'int8'? Choices: bf16, fp16, fp32, int8"],
+    ),
+    ("comms.loss_scale=0", ["comms.loss_scale: 0.0 must be above 0 and finite, or null"]),
+    ("comms.exchange=ring", ["comms.exchange: 'ring' is not an exchange; Choices: auto, flat, hierarchical"]),
     (
         "sharding=gird",
         [f"sharding: 'gird' is not a choice of sharding; did you mean 'grid'? Choices: {_SHARDINGS}"],
