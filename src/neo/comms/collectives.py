@@ -20,13 +20,44 @@ class _Done:
         """Return at once: the collective was local."""
 
 
+class Traffic:
+    """What one rank has sent so far.
+
+    Attributes:
+        sent_bytes: ``[world_size]`` bytes sent to each rank in all-to-alls; what a rank keeps counts as sent to itself.
+        reduced_bytes: Bytes of the tensors that were all-reduced.
+    """
+
+    def __init__(self, world_size: int) -> None:
+        self.sent_bytes = [0] * world_size
+        self.reduced_bytes = 0
+
+    def between_nodes(self, rank: int, local_world_size: int) -> int:
+        """Return the bytes that ``rank`` sent to ranks of other nodes."""
+        node = rank // local_world_size
+        return sum(sent for peer, sent in enumerate(self.sent_bytes) if peer // local_world_size != node)
+
+    def within_node(self, rank: int, local_world_size: int) -> int:
+        """Return the bytes that ``rank`` sent to other ranks of its node."""
+        node = rank // local_world_size
+        peers = enumerate(self.sent_bytes)
+        return sum(sent for peer, sent in peers if peer // local_world_size == node and peer != rank)
+
+
 class Collectives(ABC):
-    """One rank's view of a group of ranks. Every rank calls the same operations in the same order."""
+    """One rank's view of a group of ranks. Every rank calls the same operations in the same order.
 
-    rank: int
-    world_size: int
+    Attributes:
+        rank: This rank.
+        world_size: Ranks of the group.
+        traffic: What this rank has sent.
+    """
 
-    @abstractmethod
+    def __init__(self, rank: int, world_size: int) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self.traffic = Traffic(world_size)
+
     def all_to_all(
         self, output: Tensor, source: Tensor, output_splits: Sequence[int], source_splits: Sequence[int]
     ) -> Work:
@@ -38,10 +69,24 @@ class Collectives(ABC):
             output_splits: ``[world_size]`` elements received from each rank.
             source_splits: ``[world_size]`` elements sent to each rank.
         """
+        for peer, size in enumerate(source_splits):
+            self.traffic.sent_bytes[peer] += size * source.element_size()
+        return self._all_to_all(output, source, output_splits, source_splits)
 
-    @abstractmethod
     def all_reduce(self, tensor: Tensor) -> None:
         """Sum ``tensor`` over the ranks in place; every rank gets the same bits."""
+        self.traffic.reduced_bytes += tensor.numel() * tensor.element_size()
+        self._all_reduce(tensor)
+
+    @abstractmethod
+    def _all_to_all(
+        self, output: Tensor, source: Tensor, output_splits: Sequence[int], source_splits: Sequence[int]
+    ) -> Work:
+        """Do the exchange."""
+
+    @abstractmethod
+    def _all_reduce(self, tensor: Tensor) -> None:
+        """Do the sum."""
 
     @abstractmethod
     def all_gather_object(self, value: object) -> list[object]:
@@ -61,13 +106,11 @@ class TorchCollectives(Collectives):
 
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
         self._group = group if group is not None else dist.group.WORLD
-        self.rank = dist.get_rank(self._group)
-        self.world_size = dist.get_world_size(self._group)
+        super().__init__(dist.get_rank(self._group), dist.get_world_size(self._group))
 
-    def all_to_all(
+    def _all_to_all(
         self, output: Tensor, source: Tensor, output_splits: Sequence[int], source_splits: Sequence[int]
     ) -> Work:
-        """See ``Collectives``."""
         if self.world_size == 1:
             output.copy_(source)
             return _Done()
@@ -76,8 +119,7 @@ class TorchCollectives(Collectives):
         )
         return work
 
-    def all_reduce(self, tensor: Tensor) -> None:
-        """See ``Collectives``."""
+    def _all_reduce(self, tensor: Tensor) -> None:
         if self.world_size > 1:
             dist.all_reduce(tensor, group=self._group)
 

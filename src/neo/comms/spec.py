@@ -9,7 +9,11 @@ from neo.registry import Registry
 
 CODECS: Registry[type] = Registry("codec")
 CODECS.register("fp32", "neo.comms.codecs:Fp32Codec")
-PLANNED_CODECS = ("fp16", "bf16", "int8")
+CODECS.register("fp16", "neo.comms.half_codecs:Fp16Codec")
+CODECS.register("bf16", "neo.comms.half_codecs:Bf16Codec")
+CODECS.register("int8", "neo.comms.int8_codec:Int8RowwiseCodec")
+_FULL_RANGE = ("fp32", "bf16", "int8")
+"""Codecs that ignore a loss scale: they lose no gradient for being small."""
 
 
 class ExchangeMode(StrEnum):
@@ -56,15 +60,14 @@ class CommsConfig:
     def validate(self) -> list[Finding]:
         """Return every mistake, keys relative to ``comms``."""
         chosen = (("forward", self.forward), ("backward", self.backward))
-        findings = [
-            unknown_name(key, name, "codec", CODECS.names(), planned=PLANNED_CODECS)
-            for key, name in chosen
-            if name not in CODECS
-        ]
+        findings = [unknown_name(key, name, "codec", CODECS.names()) for key, name in chosen if name not in CODECS]
         if self.exchange not in list(ExchangeMode):
             findings.append(unknown_name("exchange", self.exchange, "exchange", list(ExchangeMode)))
         if self.loss_scale is not None and not (math.isfinite(self.loss_scale) and self.loss_scale > 0):
             findings.append(Finding("loss_scale", f"{self.loss_scale} must be above 0 and finite, or null"))
+        elif self.loss_scale is not None and self.backward in _FULL_RANGE:
+            problem = f"{self.loss_scale} has no effect on gradients that travel in '{self.backward}'"
+            findings.append(Finding("loss_scale", problem, "leave it out, or use comms.backward=fp16"))
         return findings
 
     def to_spec(self) -> CommsSpec:

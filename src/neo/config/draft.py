@@ -23,7 +23,15 @@ _INSTEAD = {
     "accumulate_grad_batches": "raise data.global_batch_size",
     "gradient_clip_val": "lower optim.sparse.lr and optim.dense.lr",
 }
-_ALIASES = {"gradient_clip_algorithm": "gradient_clip_val"}
+_ALIASES = {
+    "gradient_accumulation_steps": "accumulate_grad_batches",
+    "accumulation_steps": "accumulate_grad_batches",
+    "gradient_clip_algorithm": "gradient_clip_val",
+    "gradient_clipping": "gradient_clip_val",
+    "max_gradient": "gradient_clip_val",
+    "max_grad_norm": "gradient_clip_val",
+    "clip_grad_norm": "gradient_clip_val",
+}
 
 
 class Draft:

@@ -26,6 +26,13 @@ _READS: Mapping[str, tuple[str, ...]] = {
     "adam": ("eps", "beta1", "beta2"),
     "partial_rowwise_adam": ("eps", "beta1", "beta2"),
 }
+_STATES: Mapping[str, Mapping[str, bool]] = {
+    "sgd": {},
+    "adagrad": {"sum": False},
+    "rowwise_adagrad": {"sum": True},
+    "adam": {"exp_avg": False, "exp_avg_sq": False},
+    "partial_rowwise_adam": {"exp_avg": False, "exp_avg_sq": True},
+}
 _NOT_NEGATIVE = (0, math.inf)
 _LIMITS: Limits = dict.fromkeys(("lr", "eps", "initial_accumulator", "weight_decay"), _NOT_NEGATIVE)
 
@@ -86,6 +93,11 @@ class SparseOptimizerSpec:
     def rounds_stochastically(self) -> bool:
         """Whether updates round at random: only 16-bit weights do."""
         return self.stochastic_rounding and self.weights_dtype is not WeightsDtype.FP32
+
+    @property
+    def states(self) -> Mapping[str, bool]:
+        """Names of its state tensors, and whether each holds one value per row instead of one per element."""
+        return _STATES[self.name]
 
     def state_bytes(self, num_rows: int, num_columns: int) -> int:
         """Bytes of optimizer state of a shard of this shape."""

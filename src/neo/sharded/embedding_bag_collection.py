@@ -12,8 +12,9 @@ from neo.data.batch import SparseFeatures
 from neo.data.spec import OutOfRange
 from neo.errors import DataError, UnsupportedError, unknown_name
 from neo.optim.spec import SparseOptimizerSpec
-from neo.plan.sharding_plan import ShardingPlan
+from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan
 from neo.sharded.engine import Pending, ShardedEngine
+from neo.sharded.layout import output_name
 from neo.tables.spec import TableSpec
 
 SPARSE_GROUP = "sparse"
@@ -29,9 +30,12 @@ class EmbeddingBagCollection(nn.Module):
         tables: The tables, in output order.
         optimizer: The sparse optimizer of all of them.
         out_of_range: ``error``, ``clamp_zero`` or ``drop``: what happens to ids outside their table.
+        table_optimizers: Optimizers of single tables, by name, in place of ``optimizer``. A learning rate of its own
+            keeps its ratio to that of ``optimizer`` when a schedule changes it.
+        variable_batch: Whether each feature of a batch may have its own number of bags (``SparseFeatures.bag_counts``).
 
     Raises:
-        ValueError: No table, two tables of the same name, or no such policy.
+        ValueError: No table, two tables of the same name, no such policy, or an optimizer for no table.
     """
 
     def __init__(
@@ -40,6 +44,8 @@ class EmbeddingBagCollection(nn.Module):
         *,
         optimizer: SparseOptimizerSpec | None = None,
         out_of_range: str = "error",
+        table_optimizers: Mapping[str, SparseOptimizerSpec] | None = None,
+        variable_batch: bool = False,
     ) -> None:
         super().__init__()
         names = [table.name for table in tables]
@@ -50,10 +56,15 @@ class EmbeddingBagCollection(nn.Module):
         self.tables = tuple(tables)
         self.optimizer = optimizer if optimizer is not None else SparseOptimizerSpec()
         self.out_of_range = OutOfRange(out_of_range)
+        self.table_optimizers = dict(table_optimizers or {})
+        for name, own in self.table_optimizers.items():
+            if name not in names:
+                raise ValueError(str(unknown_name(f"table_optimizers[{name!r}]", name, "table", names)))
+            if self.optimizer.lr == 0 and own.lr != 0:
+                raise ValueError(f"table '{name}' has lr {own.lr}, which no ratio to the collection's lr 0 gives")
+        self.variable_batch = variable_batch
         self.output_names = tuple(
-            feature if table.name == feature else f"{table.name}.{feature}"
-            for table in tables
-            for feature in table.feature_names
+            output_name(table.name, feature) for table in tables for feature in table.feature_names
         )
         self.output_dims = tuple(table.embedding_dim for table in tables for _ in table.feature_names)
         # Neither is an nn.Module attribute: the first is no parameter of the model (a user may pass parameters() and
@@ -71,6 +82,7 @@ class EmbeddingBagCollection(nn.Module):
         seed: int,
         comms: CommsSpec | None = None,
         may_fall_back: bool = False,
+        column_wise_semantics: ColumnWiseSemantics = ColumnWiseSemantics.EXACT,
     ) -> None:
         """Build this rank's shards with their initial weights. Every rank of the group calls it.
 
@@ -83,21 +95,26 @@ class EmbeddingBagCollection(nn.Module):
             comms: Codecs of the pooled exchange; fp32 both ways by default.
             may_fall_back: Whether a backend that does not load is replaced by the reference (with a warning, and
                 said in ``fallbacks``); a plan's kernel ``auto`` always may.
+            column_wise_semantics: What a row-wise optimizer does on tables split by columns: ``EXACT`` keeps one state
+                for each row of the whole table, ``PER_SHARD`` one for each column shard.
 
         Raises:
-            UnsupportedError: The plan names a backend that does not load.
+            UnsupportedError: The plan names a backend that does not load or cannot do what the table needs.
         """
         self.__dict__["_engine"] = ShardedEngine(
             self.tables,
             plan=plan,
             keys=keys,
-            optimizer=self.optimizer,
+            optimizers=[self.optimizer_of(table.name) for table in self.tables],
+            base_lr=self.optimizer.lr,
             collectives=collectives,
             device=device,
             seed=seed,
             out_of_range=self.out_of_range,
             comms=comms if comms is not None else CommsSpec(),
             may_fall_back=may_fall_back,
+            semantics=column_wise_semantics,
+            variable_batch=self.variable_batch,
         )
         self.__dict__["_collectives"] = collectives
 
@@ -122,8 +139,13 @@ class EmbeddingBagCollection(nn.Module):
         assert isinstance(engine, ShardedEngine)
         return engine
 
+    def optimizer_of(self, table: str) -> SparseOptimizerSpec:
+        """Return the optimizer of one table."""
+        return self.table_optimizers.get(table, self.optimizer)
+
     def start(self, sparse: SparseFeatures) -> Pending:
-        """Post the exchanges of one batch; ``wait()`` on the result returns what ``forward`` would.
+        """Post the exchanges of one batch; on the result ``wait()`` returns what ``forward`` would, ``by_name()`` what
+        ``lookup`` would.
 
         Raises:
             DataError: A rank's batch is wrong; every rank raises, and no weight has changed.
@@ -136,9 +158,19 @@ class EmbeddingBagCollection(nn.Module):
 
         Raises:
             DataError: A rank's batch is wrong; every rank raises, and no weight has changed.
-            UnsupportedError: The collection is not sharded.
+            UnsupportedError: The collection is not sharded, or its outputs do not all have one row per sample
+                (``lookup`` returns them).
         """
         return self.start(sparse).wait()
+
+    def lookup(self, sparse: SparseFeatures) -> dict[str, Tensor]:
+        """Return every output by name: ``[B, dim]``, of a sequence ``[ids, dim]``, of a variable batch ``[B_f, dim]``.
+
+        Raises:
+            DataError: A rank's batch is wrong; every rank raises, and no weight has changed.
+            UnsupportedError: The collection is not sharded.
+        """
+        return self.start(sparse).by_name()
 
     def sparse_parameter_group(self) -> dict[str, Any]:
         """Return the parameter group that carries the sparse learning rate, for ``configure_optimizers``."""
@@ -176,36 +208,29 @@ class EmbeddingBagCollection(nn.Module):
         return tuple(self.engine.fallbacks)
 
     def full_weight(self, table: str) -> Tensor:
-        """Gather a whole table ``[rows, D]`` on every rank. A collective; for tests and small tables."""
-        return self._gather(table, None)
+        """Gather a whole table ``[rows, D]`` float32 on every rank. A collective; for tests and small tables."""
+        return self._gather(table, None, per_row=False)
 
     def full_state(self, table: str) -> dict[str, Tensor]:
         """Gather the optimizer states of a whole table on every rank, by name. A collective.
 
-        A state of a table split by columns that is kept per row comes with one column per shard,
+        With the semantics ``per_shard``, a state that is kept per row comes with one column per column shard,
         ``[rows, column shards]``.
         """
-        names = {"sgd": (), "adam": ("exp_avg", "exp_avg_sq")}.get(self.optimizer.name, ("sum",))
-        return {name: self._gather(table, name) for name in names}
+        states = self.optimizer_of(table).states
+        return {name: self._gather(table, name, per_row=per_row) for name, per_row in states.items()}
 
-    def _gather(self, name: str, state_name: str | None) -> Tensor:
+    def _gather(self, name: str, state_name: str | None, *, per_row: bool) -> Tensor:
         index = self._table_index(name)
         table, engine = self.tables[index], self.engine
         local = engine.local_shards(index)
         if engine.is_replicated(index):
             _, weight, states = local[0]
-            return (weight if state_name is None else states[state_name]).clone()
-        placed = engine.layout.groups
-        begins = sorted(
-            {
-                shard.shard.column_begin
-                for rank_groups in placed
-                for group in rank_groups
-                for shard in group.local_shards
-                if shard.table == index
-            }
-        )
-        per_row = state_name is not None and self.optimizer.is_rowwise
+            return (weight if state_name is None else states[state_name]).float().clone()
+        begins, shared = engine.column_shards(index)
+        if per_row and shared:  # every column shard has the same values
+            local = [entry for entry in local if entry[0].column_begin == begins[0]]
+            begins = begins[:1]
         width = len(begins) if per_row else table.embedding_dim
         full = torch.zeros(table.num_embeddings, width, device=self.engine.device)
         for shard, weight, states in local:

@@ -4,7 +4,7 @@ Kept outside ``nn.Module`` registration on purpose: DDP's broadcast, dtype conve
 corrupt sharded storage silently.
 """
 
-import logging
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -13,34 +13,56 @@ from torch import Tensor
 from neo.comms.codecs import Codec
 from neo.comms.collectives import Collectives
 from neo.comms.spec import CODECS, CommsSpec
+from neo.comms.two_step import TwoStepCollectives
 from neo.data.batch import SparseFeatures
 from neo.data.spec import OutOfRange
 from neo.errors import UnsupportedError
-from neo.ops.pooled_lookup import LocalTable, PooledLookup
-from neo.ops.spec import AUTO, POOLED_LOOKUPS, Device, choose_backend
+from neo.ops.pooled_lookup import PooledLookup
 from neo.optim.spec import SparseOptimizerSpec
-from neo.plan.sharding_plan import Shard, ShardingPlan
-from neo.sharded.data_parallel import ReplicaInput, Replicas
+from neo.plan.sharding_plan import ColumnWiseSemantics, Shard, ShardingPlan
+from neo.sharded.data_parallel import Replicas
 from neo.sharded.initial_values import fill_initial_values
 from neo.sharded.input_check import InputCheck
 from neo.sharded.input_dist import InputDist
-from neo.sharded.layout import GroupLayout, make_layout, normalised
+from neo.sharded.layout import GroupLayout, make_layout
+from neo.sharded.lookups import LookupBuilder
 from neo.sharded.output_dist import OutputDist, Transfer, receive_pooled, send_pooled
+from neo.sharded.routes import is_hierarchical
+from neo.sharded.row_states import RowStates
+from neo.sharded.sources import SourceMaker, Sources
+from neo.sharded.unfused import UnfusedGroups
 from neo.tables.spec import TableSpec
-from neo.versions import kernel_versions
-
-_LOG = logging.getLogger(__name__)
 
 
 class Pending:
-    """Pooled outputs on their way."""
+    """Outputs on their way."""
 
-    def __init__(self, transfer: Transfer, token: Tensor, replicated: Sequence[Tensor]) -> None:
-        self._transfer, self._token, self._replicated = transfer, token, replicated
+    def __init__(self, engine: "ShardedEngine", transfer: Transfer, token: Tensor) -> None:
+        self._engine, self._transfer, self._token = engine, transfer, token
 
     def wait(self) -> Tensor:
-        """Return ``[B, sum of output dims]`` float32, differentiable."""
-        return receive_pooled(self._transfer, self._token, self._replicated)
+        """Return ``[B, sum of output dims]`` float32, differentiable.
+
+        Raises:
+            UnsupportedError: Not every output has one row per sample.
+        """
+        if not self._engine.layout.is_uniform:
+            raise UnsupportedError(
+                "this EmbeddingBagCollection has sequence outputs (pooling=none) or a variable batch, so its outputs "
+                "do not fit into one matrix; read them by name: collection.lookup(sparse), or start(sparse).by_name()"
+            )
+        return self._results()[0]
+
+    def by_name(self) -> dict[str, Tensor]:
+        """Return ``[rows, dim]`` float32 of every output, differentiable: a row per sample, bag or id."""
+        results = self._results()
+        outputs = self._engine.layout.outputs
+        return {o.name: results[o.bag_class][:, o.column : o.column + o.dim] for o in outputs}
+
+    def _results(self) -> tuple[Tensor, ...]:
+        results = receive_pooled(self._transfer, self._token)
+        self._engine.last_results = tuple(result.detach() for result in results)
+        return results
 
 
 class ShardedEngine:
@@ -50,13 +72,16 @@ class ShardedEngine:
         tables: All tables of the collection.
         plan: A checked plan that places them.
         keys: Plan key of each table name.
-        optimizer: The sparse optimizer of all tables.
+        optimizers: The sparse optimizer of each table.
+        base_lr: The learning rate that those of the tables are relative to.
         collectives: The group over which the tables are sharded.
         device: Where this rank's shards live.
-        seed: Decides the initial weights.
+        seed: Decides the initial weights and random rounding.
         out_of_range: What happens to ids outside their table.
-        comms: Codecs of the pooled exchange.
+        comms: Codecs of the pooled exchange, and its way.
         may_fall_back: Whether a backend that does not load is replaced by the reference.
+        semantics: What a row-wise optimizer does on tables split by columns.
+        variable_batch: Whether each feature may have its own number of bags.
     """
 
     def __init__(
@@ -65,41 +90,49 @@ class ShardedEngine:
         *,
         plan: ShardingPlan,
         keys: Mapping[str, str],
-        optimizer: SparseOptimizerSpec,
+        optimizers: Sequence[SparseOptimizerSpec],
+        base_lr: float,
         collectives: Collectives,
         device: torch.device,
         seed: int,
         out_of_range: OutOfRange,
         comms: CommsSpec,
         may_fall_back: bool,
+        semantics: ColumnWiseSemantics,
+        variable_batch: bool,
     ) -> None:
-        self._may_fall_back = may_fall_back
         self._comms = collectives
+        self._loss_scale = comms.loss_scale
         self.device = device
         self._tables = tuple(tables)
-        self.fallbacks: list[str] = []
-        self.check = InputCheck(tables, out_of_range)
-        self.layout = make_layout(tables, plan, keys)
-        self._normalised = tuple(dict.fromkeys(o.feature for o in self.layout.outputs if o.is_mean and o.weighted))
-        features = [entry.feature for entry in self.check.features]
-        sources = (*features, *(normalised(feature) for feature in self._normalised))
-        self._source_position = {source: index for index, source in enumerate(sources)}
-        self._input_dist = InputDist(self.layout, collectives, self.check.features, sources)
+        self._base_lr = base_lr
+        self.layout = make_layout(tables, plan, keys, optimizers, semantics=semantics, variable_batch=variable_batch)
+        self.check = InputCheck(tables, out_of_range, variable_batch=variable_batch)
+        self._sources = SourceMaker(self.layout, [entry.feature for entry in self.check.features])
+        places = self._sources.places
+        hierarchical = is_hierarchical(comms.exchange, collectives.world_size, plan.local_world_size)
+        ids = TwoStepCollectives(collectives, plan.local_world_size) if hierarchical else collectives
+        self._input_dist = InputDist(self.layout, ids, self.check.features, places)
+        builder = LookupBuilder(self._tables, keys, device=device, seed=seed, may_fall_back=may_fall_back)
+        self._groups = self.layout.groups[collectives.rank]
+        self._lookups = [builder.build(group) for group in self._groups]
+        self._replica_lookups = [builder.build_replicas(group) for group in self.layout.replica_groups]
+        self.fallbacks = builder.fallbacks
+        sharing = [index for index, group in enumerate(self._groups) if group.shares_row_state]
+        row_states = RowStates(self.layout, collectives) if self.layout.shares_row_state else None
         self._output_dist = OutputDist(
-            self.layout, collectives, self._source_position, _codec(comms.forward), _codec(comms.backward)
+            self.layout,
+            collectives,
+            places,
+            forward_codec=_codec(comms.forward),
+            backward_codec=_codec(comms.backward),
+            mode=comms.exchange,
+            replicas=Replicas(self.layout, self._replica_lookups, places, collectives),
+            unfused=UnfusedGroups(sharing, [self._lookups[index] for index in sharing], row_states),
         )
-        groups = self.layout.groups[collectives.rank]
-        self._lookups = [self._build_lookup(group, optimizer) for group in groups]
-        self._replica_of = {
-            index: position
-            for position, index in enumerate(
-                dict.fromkeys(output.table for output in self.layout.outputs if output.data_parallel)
-            )
-        }
-        replicated = [self._tables[index] for index in self._replica_of]
-        self._replicas = Replicas(replicated, optimizer=optimizer, collectives=collectives, device=device)
         self._anchor = torch.zeros((), requires_grad=True, device=device)
         self.batch_sizes: tuple[int, ...] = (0,) * collectives.world_size
+        self.last_results: tuple[Tensor, ...] = ()
         self._fill(keys, seed)
 
     def start(self, sparse: SparseFeatures) -> Pending:
@@ -109,28 +142,33 @@ class ShardedEngine:
             DataError: Any rank's batch is wrong; every rank raises, and no weight has changed.
         """
         checked, error = self.check(sparse)
-        checked = self._add_normalised(checked)
-        local = self._input_dist(checked, error)
+        sources = self._sources(checked)
+        local = self._input_dist(sources, error)
         self.batch_sizes = local.batch_sizes
-        divisor = float(self._comms.world_size)
+        dist = self._output_dist
         transfer = Transfer(
-            self._output_dist, local.batch_sizes, local.capacity, self._inverse_lengths(checked), divisor
+            dist,
+            local.bag_counts,
+            local.groups,
+            dist.replicas.inputs(sources),
+            self._inverse_lengths(sources),
+            gradient_divisor=float(self._comms.world_size),
+            loss_scale=self._scale_of(sum(local.batch_sizes)),
         )
         if torch.is_grad_enabled():
-            self._output_dist.opened(transfer)
-        pooled = [
-            lookup(group.values, group.offsets, group.weights)
-            for lookup, group in zip(self._lookups, local.groups, strict=True)
-        ]
+            dist.opened(transfer)
+        pooled = []
+        for index, (lookup, part) in enumerate(zip(self._lookups, local.groups, strict=True)):
+            look_up = lookup.pool if index in dist.unfused.indices else lookup
+            pooled.append(look_up(part.values, part.offsets, part.weights))
         extra = [] if local.received_weights is None else [local.received_weights]
-        token = send_pooled(transfer, pooled, extra, self._anchor)
-        return Pending(transfer, token, self._replicas.lookup(self._replica_inputs(checked), divisor))
+        return Pending(self, transfer, send_pooled(transfer, pooled, extra, self._anchor))
 
     def set_learning_rate(self, lr: float) -> None:
-        """Use ``lr`` from the next step on."""
-        for lookup in self._lookups:
-            lookup.set_learning_rate(lr)
-        self._replicas.set_learning_rate(lr)
+        """Use ``lr`` from the next step on; a table with a learning rate of its own keeps its ratio to the others'."""
+        for group, lookup in self._all_lookups():
+            own = group.optimizer.lr
+            lookup.set_learning_rate(lr if own == self._base_lr else lr * (own / self._base_lr))
 
     @property
     def num_backwards(self) -> int:
@@ -139,104 +177,56 @@ class ShardedEngine:
 
     def local_shards(self, table_index: int) -> list[tuple[Shard, Tensor, dict[str, Tensor]]]:
         """Return this rank's shards of a table with their weights and optimizer states, as views."""
-        if table_index in self._replica_of:
-            replica = self._replica_of[table_index]
-            weight = self._replicas.weights[replica]
-            whole = Shard(self._comms.rank, 0, weight.shape[0], 0, weight.shape[1])
-            return [(whole, weight, self._replicas.states[replica])]
         found = []
-        for group, lookup in zip(self.layout.groups[self._comms.rank], self._lookups, strict=True):
+        for group, lookup in self._all_lookups():
             for local, weight, state in zip(group.local_shards, lookup.weights(), lookup.states(), strict=True):
                 if local.table == table_index:
                     found.append((local.shard, weight, state))
         return found
 
+    @property
+    def last_outputs(self) -> dict[str, Tensor]:
+        """The outputs ``[rows, dim]`` of the last forward by name, detached; empty before the first."""
+        if not self.last_results:
+            return {}
+        outputs = self.layout.outputs
+        return {o.name: self.last_results[o.bag_class][:, o.column : o.column + o.dim] for o in outputs}
+
     def is_replicated(self, table_index: int) -> bool:
         """Return whether every rank holds the whole table."""
-        return table_index in self._replica_of
+        return any(output.replicated for output in self.layout.outputs if output.table == table_index)
 
-    def _build_lookup(self, group: GroupLayout, optimizer: SparseOptimizerSpec) -> PooledLookup:
-        local_tables = [
-            LocalTable(self._tables[local.table].name, local.shard.num_rows, local.shard.num_columns)
+    def column_shards(self, table_index: int) -> tuple[list[int], bool]:
+        """Return where the column shards of a table begin, and whether they share their row-wise state."""
+        found = [
+            (local.shard.column_begin, group.shares_row_state)
+            for groups in self.layout.groups
+            for group in groups
             for local in group.local_shards
+            if local.table == table_index
         ]
-        backend = self._choose(group, optimizer) if group.kernel == AUTO else group.kernel
-        may_fall_back = self._may_fall_back or group.kernel == AUTO
-        slots = [slot.local_table for slot in group.slots]
-        try:
-            lookup_class = POOLED_LOOKUPS.get(backend)
-        except (ImportError, OSError, AttributeError, RuntimeError) as error:
-            packages = ", ".join(f"{name} {version}" for name, version in kernel_versions().items())
-            if not may_fall_back:
-                raise UnsupportedError(
-                    f"ops backend '{backend}' is installed but does not load: {error} ({packages}); install a pair "
-                    f"that belongs together, or use ops=reference"
-                ) from error
-            line = f"ops: reference instead of {backend}, which is installed but does not load: {error} ({packages})"
-            if line not in self.fallbacks:
-                self.fallbacks.append(line)
-                _LOG.warning(line)
-            lookup_class = POOLED_LOOKUPS.get("reference")
-        lookup = lookup_class(local_tables, slots=slots, optimizer=optimizer, device=self.device)
-        assert isinstance(lookup, PooledLookup)
-        return lookup
+        return sorted({begin for begin, _ in found}), any(shares for _, shares in found)
 
-    def _choose(self, group: GroupLayout, optimizer: SparseOptimizerSpec) -> str:
-        """Return the backend that can hold every shard of the group."""
-        device = Device(self.device.type)
-        for local in group.local_shards:
-            table = self._tables[local.table]
-            backend, reason = choose_backend(AUTO, device, table, local.shard.num_columns, optimizer)
-            if reason:
-                self.fallbacks.append(f"table '{table.name}': {backend} instead of fbgemm: {reason}")
-                return backend
-        return "fbgemm"
+    def _all_lookups(self) -> list[tuple[GroupLayout, PooledLookup]]:
+        sharded = list(zip(self._groups, self._lookups, strict=True))
+        return sharded + list(zip(self.layout.replica_groups, self._replica_lookups, strict=True))
 
     def _fill(self, keys: Mapping[str, str], seed: int) -> None:
         for index, table in enumerate(self._tables):
             for shard, weight, _ in self.local_shards(index):
                 fill_initial_values(weight, table, shard, key=keys[table.name], seed=seed)
 
-    def _add_normalised(self, sparse: SparseFeatures) -> SparseFeatures:
-        """Append each weighted-mean feature once more, with weights divided by their bag's sum (0 where that is 0)."""
-        if not self._normalised or sparse.weights is None:
-            return sparse
-        counts = sparse.lengths_by_feature.sum(dim=1).tolist()
-        values, weights = sparse.values.split(counts), sparse.weights.split(counts)
-        rows = [self._source_position[feature] for feature in self._normalised]
-        extra = []
-        for row in rows:
-            samples = torch.repeat_interleave(sparse.lengths_by_feature[row], output_size=weights[row].numel())
-            sums = weights[row].new_zeros(sparse.batch_size).index_add(0, samples, weights[row])[samples]
-            is_zero = sums == 0
-            extra.append(torch.where(is_zero, 0.0, weights[row] / sums.masked_fill(is_zero, 1.0)))
-        return SparseFeatures(
-            [*sparse.keys, *(normalised(feature) for feature in self._normalised)],
-            torch.cat([sparse.lengths, *(sparse.lengths_by_feature[row] for row in rows)]),
-            torch.cat([sparse.values, *(values[row] for row in rows)]),
-            torch.cat([sparse.weights, *extra]),
-            [*sparse.weighted, *(True for _ in rows)],
-        )
+    def _inverse_lengths(self, sources: Sources) -> dict[int, Tensor]:
+        inverse = {}
+        for bag_class in {mean.bag_class for mean in self._output_dist.mean_columns}:
+            lengths = sources.lengths[bag_class]
+            inverse[bag_class] = torch.where(lengths > 0, 1.0 / lengths.clamp(min=1), 0.0)
+        return inverse
 
-    def _inverse_lengths(self, sparse: SparseFeatures) -> Tensor | None:
-        if not self._output_dist.mean_columns:
-            return None
-        lengths = sparse.lengths_by_feature
-        return torch.where(lengths > 0, 1.0 / lengths.clamp(min=1), 0.0)
-
-    def _replica_inputs(self, sparse: SparseFeatures) -> list[ReplicaInput]:
-        if not self._replica_of:
-            return []
-        counts = sparse.lengths_by_feature.sum(dim=1).tolist()
-        values = sparse.values.split(counts)
-        weights = None if sparse.weights is None else sparse.weights.split(counts)
-        inputs = []
-        for output in self._output_dist.replicated:
-            row = self._source_position[output.source]
-            part = weights[row] if weights is not None and output.weighted else None
-            replica = self._replica_of[output.table]
-            inputs.append(ReplicaInput(replica, values[row], sparse.lengths_by_feature[row], part))
-        return inputs
+    def _scale_of(self, num_samples: int) -> float:
+        """Return the loss scale of a step, a power of two."""
+        wanted = self._loss_scale if self._loss_scale is not None else float(max(1, num_samples))
+        return 2.0 ** math.ceil(math.log2(wanted))
 
 
 def _codec(name: str) -> Codec:

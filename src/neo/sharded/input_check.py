@@ -83,9 +83,11 @@ class InputCheck:
     Args:
         tables: The collection's tables.
         policy: What to do with ids outside their table.
+        variable_batch: Whether each feature may have its own number of bags.
     """
 
-    def __init__(self, tables: Sequence[TableSpec], policy: OutOfRange) -> None:
+    def __init__(self, tables: Sequence[TableSpec], policy: OutOfRange, *, variable_batch: bool = False) -> None:
+        self._variable_batch = variable_batch
         self.features = feature_tables(tables, policy)
         self.policy = policy
         self.repaired = {entry.table: 0 for entry in self.features}
@@ -97,6 +99,11 @@ class InputCheck:
         A batch with a mistake comes back empty (no samples): it must not be used, but it can travel.
         """
         try:
+            if sparse.bag_counts is not None and not self._variable_batch:
+                raise DataError(
+                    f"the batch has a bag count for each feature ({sparse.bag_counts}); build the "
+                    f"EmbeddingBagCollection with variable_batch=True to read it"
+                )
             chosen = _select(sparse, self.features)
         except DataError as error:
             return self._empty(sparse), InputError(ErrorKind.MALFORMED, message=str(error))
@@ -109,7 +116,7 @@ class InputCheck:
 
     def _outside(self, sparse: SparseFeatures) -> Tensor | None:
         """Return ``[N]`` which ids are outside their table, or None if none is."""
-        counts = sparse.lengths_by_feature.sum(dim=1)
+        counts = torch.tensor(sparse.count_ids(), device=sparse.values.device)
         if self._limits.device != counts.device:
             self._limits = self._limits.to(counts.device)
         if sparse.values.device.type == "cpu" and sparse.values.numel() > _LONG_FEATURE * len(self.features):
@@ -124,9 +131,8 @@ class InputCheck:
         return bad if bool(bad.any()) else None
 
     def _repair(self, sparse: SparseFeatures, bad: Tensor) -> SparseFeatures:
-        batch_size = sparse.batch_size
         bags = torch.repeat_interleave(sparse.lengths, output_size=sparse.values.numel())
-        per_feature = torch.bincount(bags[bad] // batch_size, minlength=len(self.features)).tolist()
+        per_feature = [int(part.sum()) for part in bad.split(sparse.count_ids())]
         for entry, count in zip(self.features, per_feature, strict=True):
             self.repaired[entry.table] += count
         if self.policy is OutOfRange.CLAMP_ZERO:
@@ -138,7 +144,7 @@ class InputCheck:
                 sparse.lengths - torch.bincount(bags[bad], minlength=len(sparse.lengths)),
             )
             weights = None if sparse.weights is None else sparse.weights[kept]
-        return SparseFeatures(sparse.keys, lengths, values, weights, sparse.weighted)
+        return _like(sparse, sparse.keys, lengths, values, weights, sparse.weighted, sparse.bag_counts)
 
     def _empty(self, sparse: SparseFeatures) -> SparseFeatures:
         weighted = tuple(entry.weighted for entry in self.features)
@@ -168,25 +174,45 @@ def _select(sparse: SparseFeatures, features: Sequence[FeatureTable]) -> SparseF
     if sparse.keys == tuple(entry.feature for entry in features):
         return sparse
     rows = [position[entry.feature] for entry in features]
-    lengths = sparse.lengths_by_feature
-    counts = lengths.sum(dim=1).tolist()
+    lengths = sparse.bag_lengths
+    counts = sparse.count_ids()
     values = sparse.values.split(counts)
     weights = None if sparse.weights is None else sparse.weights.split(counts)
-    return SparseFeatures(
+    return _like(
+        sparse,
         [entry.feature for entry in features],
-        lengths[rows].flatten(),
+        torch.cat([lengths[row] for row in rows]),
         torch.cat([values[row] for row in rows]),
         None if weights is None else torch.cat([weights[row] for row in rows]),
         [sparse.weighted[row] for row in rows],
+        None if sparse.bag_counts is None else [sparse.bag_counts[row] for row in rows],
     )
+
+
+def _like(
+    sparse: SparseFeatures,
+    keys: Sequence[str],
+    lengths: Tensor,
+    values: Tensor,
+    weights: Tensor | None,
+    weighted: Sequence[bool],
+    bag_counts: Sequence[int] | None,
+) -> SparseFeatures:
+    """Return other features of the same samples."""
+    batch_size = None if bag_counts is None else sparse.batch_size
+    return SparseFeatures(keys, lengths, values, weights, weighted, bag_counts=bag_counts, batch_size=batch_size)
 
 
 def _locate(sparse: SparseFeatures, index: int) -> InputError:
     ends = sparse.lengths.cumsum(dim=0)
     bag = int(torch.searchsorted(ends, index, right=True))
-    feature, sample = divmod(bag, sparse.batch_size)
     position = index - int(ends[bag] - sparse.lengths[bag])
-    return InputError(ErrorKind.OUT_OF_RANGE, feature, int(sparse.values[index]), sample, position)
+    feature, first = 0, 0
+    for feature, lengths in enumerate(sparse.bag_lengths):  # noqa: B007
+        if bag < first + lengths.numel():
+            break
+        first += lengths.numel()
+    return InputError(ErrorKind.OUT_OF_RANGE, feature, int(sparse.values[index]), bag - first, position)
 
 
 def raise_input_errors(

@@ -1,11 +1,12 @@
 """input_dist: every rank's ids travel to the ranks that hold their rows, one lengths and one values exchange in all.
 
-Shapes: W ranks, S slots of this rank, B samples of this rank, C the capacity (the largest local batch so far),
-H the header. The lengths message to a rank is ``[H + slots * C]``: the header carries the sender's batch size, the
-capacity that it needs and the error that it found, so that neither uneven batches nor bad ids need a collective of
-their own; a batch over the capacity repeats the exchange once, with a larger capacity, on all ranks.
+Shapes: W ranks, S slots of this rank, B_c bags of this rank in bag class c, C_c the capacity of the class (the most
+bags of any rank so far), H the header. The lengths message to a rank is ``[H + sum over c of slots_c * C_c]``: the
+header carries the sender's batch size, its bags per class and the error that it found, so that neither uneven batches nor bad
+ids need a collective of their own; bags over a capacity repeat the exchange once, with larger capacities, on all ranks.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,20 +15,27 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from neo.comms.collectives import Collectives
-from neo.data.batch import SparseFeatures
 from neo.sharded.input_check import ErrorKind, FeatureTable, InputError, raise_input_errors
-from neo.sharded.layout import Layout
+from neo.sharded.layout import Layout, Slot
+from neo.sharded.sources import SourcePlace, Sources
 
-_HEADER = 8
+_HEADER = 8  # batch size, error kind, feature, value, sample, position, two spare; the bag counts follow
+# Bags of a variable class grow by this part more than asked, so that the exchange is seldom repeated.
+_SLACK = 8
 
 
 @dataclass(frozen=True)
 class GroupInput:
-    """What one lookup group reads: ids ``[N]``, offsets ``[slots * W * C + 1]``, weights ``[N]`` or None."""
+    """What one lookup group reads: ids ``[N]``, offsets ``[slots * W * C + 1]``, weights ``[N]`` or None.
+
+    ``capacity`` is C, the largest of the group's bag classes: each rank's bags occupy C places per slot, the surplus
+    ones empty.
+    """
 
     values: Tensor
     offsets: Tensor
     weights: Tensor | None
+    capacity: int
 
 
 @dataclass(frozen=True)
@@ -37,23 +45,32 @@ class LocalInput:
     Attributes:
         groups: One per lookup group of the layout.
         batch_sizes: ``[W]`` samples of each rank.
-        capacity: C; each rank's samples occupy C bags per slot, the surplus ones empty.
+        bag_counts: ``[W][classes]`` bags of each rank.
         received_weights: The weights as received, if they take part in the backward.
     """
 
     groups: tuple[GroupInput, ...]
     batch_sizes: tuple[int, ...]
-    capacity: int
+    bag_counts: tuple[tuple[int, ...], ...]
     received_weights: Tensor | None
 
 
 @dataclass(frozen=True)
-class _Parts:
-    """The pieces of the batch that slots send, indexed alike: features first, then row splits."""
+class _Pieces:
+    """What slots send, indexed alike: sources first, then the parts of row splits."""
 
-    lengths: Tensor  # [pieces, B]
+    lengths: list[Tensor]  # per bag class [rows, B_c]
     values: list[Tensor]
-    weights: list[Tensor] | None
+    weights: list[Tensor | None]
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Where one piece stands: its index, and the class and row of its lengths."""
+
+    index: int
+    bag_class: int
+    row: int
 
 
 class InputDist:
@@ -63,106 +80,167 @@ class InputDist:
         layout: The slots of all ranks.
         collectives: This rank's group.
         features: The collection's features, which errors are reported by.
-        sources: Keys of the batches that arrive, in their order: the features, then those with normalised weights.
+        places: Where the lengths of each source stand.
     """
 
     def __init__(
-        self, layout: Layout, collectives: Collectives, features: tuple[FeatureTable, ...], sources: tuple[str, ...]
+        self,
+        layout: Layout,
+        collectives: Collectives,
+        features: tuple[FeatureTable, ...],
+        places: Mapping[str, SourcePlace],
     ) -> None:
         self._layout = layout
         self._comms = collectives
         self._features = features
-        self._capacity = 1  # never 0, so that no kernel meets a batch without bags
-        self._position = {source: index for index, source in enumerate(sources)}
-        first_split, pieces = {}, len(sources)
-        for output, bounds in layout.row_bounds.items():
-            first_split[output] = pieces
-            pieces += len(bounds) - 1
+        self._places = places
+        self._is_fixed = [bag_class.source is None for bag_class in layout.bag_classes]
+        self._capacities = [1] * len(layout.bag_classes)  # never 0, so that no kernel meets a batch without bags
+        split_pieces = self._split_pieces()
         # Piece that each slot of each rank sends.
         self._pieces = [
-            [
-                self._position[layout.outputs[slot.output].source]
-                if slot.split is None
-                else first_split[slot.output] + slot.split
-                for slot in layout.slots(rank)
-            ]
-            for rank in range(collectives.world_size)
+            [self._piece(slot, split_pieces) for slot in layout.slots(rank)] for rank in range(collectives.world_size)
+        ]
+        weighted = [
+            [layout.outputs[slot.output].weighted for slot in layout.slots(r)] for r in range(len(self._pieces))
         ]
         self._weighted_pieces = [
-            [
-                piece
-                for piece, slot in zip(pieces_of_rank, layout.slots(rank), strict=True)
-                if layout.outputs[slot.output].weighted
-            ]
-            for rank, pieces_of_rank in enumerate(self._pieces)
+            [piece.index for piece, is_weighted in zip(pieces, flags, strict=True) if is_weighted]
+            for pieces, flags in zip(self._pieces, weighted, strict=True)
         ]
-        wanted = [piece for pieces_of_rank in self._pieces for piece in pieces_of_rank]
-        self._piece_index = torch.tensor(wanted, dtype=torch.int64)
-        self._own_slots = len(layout.slots(collectives.rank))
+        classes = range(len(layout.bag_classes))
+        self._slots_in_class = [[sum(p.bag_class == c for p in pieces) for c in classes] for pieces in self._pieces]
+        # Rows of the lengths that travel, per class: rank by rank, slot by slot.
+        self._wanted = [
+            torch.tensor([p.row for pieces in self._pieces for p in pieces if p.bag_class == c], dtype=torch.int64)
+            for c in classes
+        ]
+        self._own = self._pieces[collectives.rank]
+        self._own_weighted = weighted[collectives.rank]
+        order = [slot for c in classes for slot, piece in enumerate(self._own) if piece.bag_class == c]
+        self._place_in_order = [order.index(slot) for slot in range(len(self._own))]  # slots, class by class
 
-    def __call__(self, sparse: SparseFeatures, error: InputError | None) -> LocalInput:
+    def __call__(self, sources: Sources, error: InputError | None) -> LocalInput:
         """Exchange the ids of a checked batch.
 
         Raises:
             DataError: Any rank found a mistake in its batch; every rank raises.
         """
-        parts = self._split(sparse)
-        lengths, batch_sizes = self._exchange_lengths(parts.lengths, sparse.batch_size, error)
-        counts = lengths.sum(dim=2).tolist()  # [W][S]
-        values, work = self._post([[parts.values[p] for p in pieces] for pieces in self._pieces], counts, sparse.values)
+        pieces = self._split(sources)
+        lengths, headers = self._exchange_lengths(pieces.lengths, sources, error)
+        by_class = torch.cat([block.sum(dim=2) for block in lengths], dim=1).tolist()  # [W][S], class by class
+        counts = [[row[place] for place in self._place_in_order] for row in by_class]
+        wanted = [[pieces.values[piece.index] for piece in of_rank] for of_rank in self._pieces]
+        values, work = self._post(wanted, counts, sources.values[0])
         weights = None
         if any(output.weighted for output in self._layout.outputs):
-            weights = self._exchange_weights(parts, counts, sparse)
+            weights = self._exchange_weights(pieces, counts)
         work.wait()
-        return self._arrange(lengths, counts, values, weights, batch_sizes)
+        groups = self._arrange(lengths, counts, values, weights)
+        differentiable = weights if weights is not None and weights.requires_grad else None
+        bag_counts = tuple(tuple(row[_HEADER:]) for row in headers)
+        return LocalInput(groups, tuple(row[0] for row in headers), bag_counts, differentiable)
 
-    def _split(self, sparse: SparseFeatures) -> _Parts:
-        """Cut the batch into features, and the features of row-split tables into row ranges."""
-        lengths = sparse.lengths_by_feature
-        counts = lengths.sum(dim=1).tolist()
-        values = list(sparse.values.split(counts))
-        weights = None if sparse.weights is None else list(sparse.weights.split(counts))
-        rows = [lengths]
-        for output, bounds in self._layout.row_bounds.items():
-            feature = self._position[self._layout.outputs[output].source]
-            order, split_lengths, split_counts = _split_rows(values[feature], lengths[feature], bounds)
-            rows.append(split_lengths)
-            ordered = values[feature][order].split(split_counts)
-            values += [part - begin for part, begin in zip(ordered, bounds, strict=False)]
-            if weights is not None:
-                weights += weights[feature][order].split(split_counts)
-        return _Parts(torch.cat(rows) if len(rows) > 1 else lengths, values, weights)
+    def _split_pieces(self) -> list[list[_Piece]]:
+        """Return the pieces of each row split, in row order; their lengths follow those of the sources."""
+        rows = [0] * len(self._is_fixed)
+        for place in self._places.values():
+            if place.bag_class >= 0:
+                rows[place.bag_class] += 1
+        index = len(self._places)
+        pieces = []
+        for split in self._layout.row_splits:
+            bag_class = self._places[split.source].bag_class
+            own = []
+            for _ in split.bounds[1:]:
+                own.append(_Piece(index, bag_class, rows[bag_class]))
+                rows[bag_class] += 1
+                index += 1
+            pieces.append(own)
+        return pieces
+
+    def _piece(self, slot: Slot, split_pieces: list[list[_Piece]]) -> _Piece:
+        if slot.row_part is not None:
+            return split_pieces[slot.row_part[0]][slot.row_part[1]]
+        place = self._places[self._layout.outputs[slot.output].source]
+        return _Piece(place.index, place.bag_class, place.row)
+
+    def _split(self, sources: Sources) -> _Pieces:
+        """Deal the ids of every row split out to its parts."""
+        values, weights = list(sources.values), list(sources.weights)
+        rows: list[list[Tensor]] = [[block] for block in sources.lengths]
+        for split in self._layout.row_splits:
+            place = self._places[split.source]
+            own_weights = weights[place.index]
+            lengths = sources.lengths[place.bag_class][place.row]
+            order, split_lengths, counts = _split_rows(values[place.index], lengths, split.bounds)
+            rows[place.bag_class].append(split_lengths)
+            ordered = values[place.index][order].split(counts)
+            values += [part - begin for part, begin in zip(ordered, split.bounds, strict=False)]
+            if own_weights is None:
+                weights += [None] * len(counts)
+            else:
+                weights += own_weights[order].split(counts)
+        return _Pieces([torch.cat(blocks) if len(blocks) > 1 else blocks[0] for blocks in rows], values, weights)
 
     def _exchange_lengths(
-        self, lengths: Tensor, batch_size: int, error: InputError | None
-    ) -> tuple[Tensor, tuple[int, ...]]:
-        """Return the lengths ``[W, S, C]`` of this rank's slots and the batch sizes of all ranks."""
-        if self._piece_index.device != lengths.device:
-            self._piece_index = self._piece_index.to(lengths.device)
-        wanted = lengths.index_select(0, self._piece_index)
+        self, lengths: Sequence[Tensor], sources: Sources, error: InputError | None
+    ) -> tuple[list[Tensor], list[list[int]]]:
+        """Return the lengths ``[W, slots, C_c]`` of this rank's slots by bag class, and the headers of all ranks."""
+        device = lengths[0].device
+        if self._wanted[0].device != device:
+            self._wanted = [rows.to(device) for rows in self._wanted]
+        wanted = [block.index_select(0, rows) for block, rows in zip(lengths, self._wanted, strict=True)]
+        header = torch.tensor(_header(sources.batch_size, sources.bag_counts, error), device=device)
         while True:
-            fits = batch_size <= self._capacity
-            splits = [_HEADER + len(pieces) * self._capacity for pieces in self._pieces]
-            message = lengths.new_zeros(sum(splits))
-            header = message.new_tensor(_header(batch_size, error))
-            first = 0
-            for part, pieces in zip(message.split(splits), self._pieces, strict=True):
-                part[:_HEADER] = header
-                if fits and pieces:
-                    block = part[_HEADER:].view(len(pieces), self._capacity)
-                    block[:, :batch_size] = wanted[first : first + len(pieces)]
-                first += len(pieces)
-            size = _HEADER + self._own_slots * self._capacity
+            splits = [self._message_size(rank) for rank in range(self._comms.world_size)]
+            message = torch.zeros(sum(splits), dtype=torch.int64, device=device)
+            self._write(message.split(splits), header, wanted, sources.bag_counts)
+            size = splits[self._comms.rank]
             received = message.new_empty(self._comms.world_size * size)
             self._comms.all_to_all(received, message, [size] * self._comms.world_size, splits).wait()
             table = received.view(self._comms.world_size, size)
-            headers = table[:, :_HEADER].tolist()
+            headers: list[list[int]] = table[:, : header.numel()].tolist()
             self._raise_errors(headers, error)
-            batch_sizes = tuple(row[0] for row in headers)
-            if max(batch_sizes) <= self._capacity:
-                shape = (self._comms.world_size, self._own_slots, self._capacity)
-                return table[:, _HEADER:].reshape(shape), batch_sizes
-            self._capacity = max(batch_sizes)
+            if self._grow([max(row[_HEADER + c] for row in headers) for c in range(len(self._capacities))]):
+                continue
+            own = self._slots_in_class[self._comms.rank]
+            blocks = table[:, header.numel() :].split(
+                [n * c for n, c in zip(own, self._capacities, strict=True)], dim=1
+            )
+            shapes = zip(blocks, own, self._capacities, strict=True)
+            return [
+                block.reshape(self._comms.world_size, slots, capacity) for block, slots, capacity in shapes
+            ], headers
+
+    def _message_size(self, rank: int) -> int:
+        slots = self._slots_in_class[rank]
+        return _HEADER + len(slots) + sum(n * c for n, c in zip(slots, self._capacities, strict=True))
+
+    def _write(
+        self, parts: Sequence[Tensor], header: Tensor, wanted: Sequence[Tensor], bag_counts: Sequence[int]
+    ) -> None:
+        """Write the message to each rank: the header, then the lengths of its slots class by class."""
+        fits = all(bags <= capacity for bags, capacity in zip(bag_counts, self._capacities, strict=True))
+        first = [0] * len(wanted)
+        for part, slots in zip(parts, self._slots_in_class, strict=True):
+            part[: header.numel()] = header
+            position = header.numel()
+            for c, (num_slots, capacity) in enumerate(zip(slots, self._capacities, strict=True)):
+                if fits and num_slots:
+                    block = part[position : position + num_slots * capacity].view(num_slots, capacity)
+                    block[:, : bag_counts[c]] = wanted[c][first[c] : first[c] + num_slots]
+                position += num_slots * capacity
+                first[c] += num_slots
+
+    def _grow(self, needed: Sequence[int]) -> bool:
+        """Raise the capacities to what some rank needs; returns whether that was necessary."""
+        grown = False
+        for c, bags in enumerate(needed):
+            if bags > self._capacities[c]:
+                self._capacities[c] = bags if self._is_fixed[c] else bags + bags // _SLACK
+                grown = True
+        return grown
 
     def _raise_errors(self, headers: list[list[int]], own: InputError | None) -> None:
         errors = {
@@ -182,47 +260,57 @@ class InputDist:
         received = like.new_empty(sum(receive_splits))
         return received, self._comms.all_to_all(received, message, receive_splits, send_splits)
 
-    def _exchange_weights(self, parts: _Parts, counts: list[list[int]], sparse: SparseFeatures) -> Tensor:
-        assert parts.weights is not None and sparse.weights is not None  # the input check saw to it
-        sends = [[parts.weights[piece] for piece in pieces] for pieces in self._weighted_pieces]
-        flat = [part for row in sends for part in row]
-        message = torch.cat(flat) if flat else sparse.weights[:0]
-        send_splits = [sum(part.numel() for part in row) for row in sends]
-        receive_splits = [sum(count for count, is_weighted in self._own(row) if is_weighted) for row in counts]
+    def _exchange_weights(self, pieces: _Pieces, counts: list[list[int]]) -> Tensor:
+        sends = [[pieces.weights[piece] for piece in of_rank] for of_rank in self._weighted_pieces]
+        flat = [part for row in sends for part in row if part is not None]
+        given = [part for part in pieces.weights if part is not None]
+        message = torch.cat(flat) if flat else given[0][:0]
+        send_splits = [sum(part.numel() for part in row if part is not None) for row in sends]
+        receive_splits = [sum(self._only_weighted(row)) for row in counts]
         received: Tensor = _Exchange.apply(message, self._comms, receive_splits, send_splits)  # type: ignore[no-untyped-call]
         return received
 
-    def _own(self, counts: list[int]) -> list[tuple[int, bool]]:
-        slots = self._layout.slots(self._comms.rank)
-        return [(count, self._layout.outputs[slot.output].weighted) for count, slot in zip(counts, slots, strict=True)]
+    def _only_weighted(self, counts: list[int]) -> list[int]:
+        return [count for count, is_weighted in zip(counts, self._own_weighted, strict=True) if is_weighted]
 
     def _arrange(
-        self,
-        lengths: Tensor,
-        counts: list[list[int]],
-        values: Tensor,
-        weights: Tensor | None,
-        batch_sizes: tuple[int, ...],
-    ) -> LocalInput:
+        self, lengths: Sequence[Tensor], counts: list[list[int]], values: Tensor, weights: Tensor | None
+    ) -> tuple[GroupInput, ...]:
         """Bring what arrived sender by sender into slot order, group by group."""
-        by_slot = lengths.transpose(0, 1)  # [S, W, C]
+        by_slot = [block.transpose(0, 1) for block in lengths]  # [slots, W, C_c]
         pieces = values.split([count for row in counts for count in row])
-        weighted = [[count for count, is_weighted in self._own(row) if is_weighted] for row in counts]
+        weighted = [self._only_weighted(row) for row in counts]
         weight_pieces = None if weights is None else weights.split([count for row in weighted for count in row])
         groups, first, first_weighted = [], 0, 0
+        in_class = [0] * len(lengths)
         for group in self._layout.groups[self._comms.rank]:
             last = first + len(group.slots)
-            offsets = lengths.new_zeros((last - first) * lengths.shape[0] * lengths.shape[2] + 1)
-            torch.cumsum(by_slot[first:last].reshape(-1), dim=0, out=offsets[1:])
+            bags = _bags(by_slot, in_class, [piece.bag_class for piece in self._own[first:last]])
+            offsets = bags.new_zeros(bags.numel() + 1)
+            torch.cumsum(bags.reshape(-1), dim=0, out=offsets[1:])
             group_weights = None
             if group.weighted and weight_pieces is not None:
                 until = first_weighted + len(group.slots)
                 group_weights = _by_slot(weight_pieces, len(weighted[0]), first_weighted, until)
                 first_weighted = until
-            groups.append(GroupInput(_by_slot(pieces, self._own_slots, first, last), offsets, group_weights))
+            group_values = _by_slot(pieces, len(self._own), first, last)
+            groups.append(GroupInput(group_values, offsets, group_weights, bags.shape[2]))
             first = last
-        differentiable = weights if weights is not None and weights.requires_grad else None
-        return LocalInput(tuple(groups), batch_sizes, self._capacity, differentiable)
+        return tuple(groups)
+
+
+def _bags(by_slot: Sequence[Tensor], first: list[int], classes: Sequence[int]) -> Tensor:
+    """Return the lengths ``[slots, W, C]`` of a group's slots, moving ``first`` on; C is that of its largest class."""
+    if len(set(classes)) == 1:
+        only = classes[0]
+        first[only] += len(classes)
+        return by_slot[only][first[only] - len(classes) : first[only]]
+    capacity = max(by_slot[c].shape[2] for c in classes)
+    bags = by_slot[0].new_zeros(len(classes), by_slot[0].shape[1], capacity)
+    for slot, c in enumerate(classes):
+        bags[slot, :, : by_slot[c].shape[2]] = by_slot[c][first[c]]
+        first[c] += 1
+    return bags
 
 
 def _by_slot(pieces: tuple[Tensor, ...], num_slots: int, first: int, last: int) -> Tensor:
@@ -249,9 +337,10 @@ def _split_rows(values: Tensor, lengths: Tensor, bounds: tuple[int, ...]) -> tup
     return order, split_lengths, split_lengths.sum(dim=1).tolist()
 
 
-def _header(batch_size: int, error: InputError | None) -> list[int]:
+def _header(batch_size: int, bag_counts: Sequence[int], error: InputError | None) -> list[int]:
     found = error if error is not None else InputError(ErrorKind.NONE)
-    return [batch_size, int(found.kind), found.feature, found.value, found.sample, found.position, 0, 0]
+    fixed = [batch_size, int(found.kind), found.feature, found.value, found.sample, found.position]
+    return fixed + [0] * (_HEADER - len(fixed)) + list(bag_counts)
 
 
 class _Exchange(torch.autograd.Function):

@@ -1,38 +1,87 @@
 """Who looks up what: the slots of every rank, derived from the plan alone and equal on all ranks.
 
 A *slot* is one feature reading one shard on one rank; an *output* is one feature reading one table, the unit that
-the model sees. Slots of a rank are ordered by lookup group, then output, then shard, so that each group's ids are
-one contiguous run.
+the model sees. Slots of a rank are ordered by lookup group, then table, then output, so that each group's ids are one
+contiguous run. Outputs that always have equally many bags form a *bag class*: all pooled outputs of an ordinary
+collection (one bag per sample), each sequence output (one bag per id), each feature of a variable batch.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from neo.plan.sharding_plan import Shard, ShardingPlan, ShardingType
+from neo.optim.spec import SparseOptimizerSpec
+from neo.plan.sharding_plan import ColumnWiseSemantics, Shard, ShardingPlan, TablePlan
 from neo.tables.spec import Pooling, TableSpec
 
 
 @dataclass(frozen=True)
 class Output:
-    """One pooled output: columns ``[column, column + dim)`` of the result."""
+    """One output: columns ``[column, column + dim)`` of its bag class.
 
+    Attributes:
+        name: The feature's name where the table is named like it, else ``table.feature``.
+        table: Index of the table.
+        feature: Name of the feature.
+        source: Key of the ids and weights that it reads: the feature, or what is derived from it.
+        dim: Columns of the table.
+        bag_class: Index of its bag class.
+        column: Its first column there.
+        is_mean: Whether bags are averaged.
+        weighted: Whether ids carry weights.
+        replicated: Whether every rank holds the table.
+    """
+
+    name: str
     table: int
     feature: str
+    source: str
     dim: int
+    bag_class: int
     column: int
     is_mean: bool
     weighted: bool
-    data_parallel: bool
+    replicated: bool
 
-    @property
-    def source(self) -> str:
-        """Key of the ids and weights that it reads; a weighted mean reads the feature with normalised weights."""
-        return normalised(self.feature) if self.is_mean and self.weighted else self.feature
+
+def output_name(table: str, feature: str) -> str:
+    """Return the name of the output of one feature reading one table."""
+    return feature if table == feature else f"{table}.{feature}"
 
 
 def normalised(feature: str) -> str:
     """Return the key under which a feature stands with weights that add up to 1 in each bag."""
     return f"{feature}#normalised"
+
+
+def sequence(feature: str) -> str:
+    """Return the key under which a feature stands with a bag for each of its ids."""
+    return f"{feature}#sequence"
+
+
+@dataclass(frozen=True)
+class BagClass:
+    """Outputs with equally many bags.
+
+    Attributes:
+        source: The source whose bags they are; None for one bag per sample.
+        width: Columns of all its outputs.
+    """
+
+    source: str | None
+    width: int
+
+
+@dataclass(frozen=True)
+class RowSplit:
+    """The cuts at which the ids of a source are dealt out by row.
+
+    Attributes:
+        source: Key of the ids.
+        bounds: Where each part begins, then the table's end.
+    """
+
+    source: str
+    bounds: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -44,16 +93,14 @@ class Slot:
         output: Index of the output that it contributes to.
         shard: The part of the table; never empty.
         local_table: Index of the shard among the rank's local tables of its group.
-        column: First column in the rank's message.
-        split: Which row shard of its table it is, in row order, or None if the rows are not split.
+        row_part: Which part of which row split it reads (indices); None if it reads all rows.
     """
 
     rank: int
     output: int
     shard: Shard
     local_table: int
-    column: int
-    split: int | None
+    row_part: tuple[int, int] | None
 
 
 @dataclass(frozen=True)
@@ -66,10 +113,21 @@ class LocalShard:
 
 @dataclass(frozen=True)
 class GroupLayout:
-    """The slots of one rank that are looked up together."""
+    """The slots of one rank that are looked up together.
+
+    Attributes:
+        kernel: The ops backend.
+        optimizer: The optimizer of its tables.
+        weighted: Whether ids carry weights.
+        shares_row_state: Whether its tables' row-wise state is that of whole rows whose columns lie elsewhere too.
+        local_shards: The local tables.
+        slots: What reads them.
+    """
 
     kernel: str
+    optimizer: SparseOptimizerSpec
     weighted: bool
+    shares_row_state: bool
     local_shards: tuple[LocalShard, ...]
     slots: tuple[Slot, ...]
 
@@ -81,75 +139,179 @@ class Layout:
     Attributes:
         tables: The collection's tables.
         outputs: In declared order.
+        bag_classes: See the module.
+        row_splits: All cuts that any table needs.
         groups: Per rank, its lookup groups; unweighted groups come first.
-        row_bounds: Per output whose table is split by rows: where each row shard begins, then the table's end.
-        output_dim: Width of the result.
+        replica_groups: The groups of replicated tables, the same on every rank.
+        local_world_size: Ranks of a full node.
     """
 
     tables: tuple[TableSpec, ...]
     outputs: tuple[Output, ...]
+    bag_classes: tuple[BagClass, ...]
+    row_splits: tuple[RowSplit, ...]
     groups: tuple[tuple[GroupLayout, ...], ...]
-    row_bounds: Mapping[int, tuple[int, ...]]
-    output_dim: int
+    replica_groups: tuple[GroupLayout, ...]
+    local_world_size: int
 
     def slots(self, rank: int) -> tuple[Slot, ...]:
         """Return the slots of a rank in message order."""
         return tuple(slot for group in self.groups[rank] for slot in group.slots)
 
-    def message_dim(self, rank: int) -> int:
-        """Return the columns of the pooled rows that a rank sends for each sample."""
-        return sum(slot.shard.num_columns for slot in self.slots(rank))
+    @property
+    def shares_row_state(self) -> bool:
+        """Whether any table's column shards share their row-wise state, on any rank."""
+        return any(group.shares_row_state for groups in self.groups for group in groups)
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether every output has one bag per sample."""
+        return len(self.bag_classes) == 1 and self.bag_classes[0].source is None
 
 
-def make_layout(tables: Sequence[TableSpec], plan: ShardingPlan, keys: Mapping[str, str]) -> Layout:
+def shares_row_state(placement: TablePlan, optimizer: SparseOptimizerSpec, semantics: ColumnWiseSemantics) -> bool:
+    """Return whether the column shards of a table must share what a row-wise optimizer keeps per row."""
+    exact = semantics is ColumnWiseSemantics.EXACT
+    return exact and optimizer.is_rowwise and not placement.is_replicated and len(placement.column_ranges) > 1
+
+
+@dataclass(frozen=True)
+class _GroupKey:
+    weighted: bool
+    kernel: str
+    shares: bool
+    optimizer: int
+    sequence_table: int  # each sequence table is looked up alone, since its bags are as many as its ids
+
+    @property
+    def order(self) -> tuple[bool, str, bool, int, int]:
+        return (self.weighted, self.kernel, self.shares, self.optimizer, self.sequence_table)
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """One shard on one rank and what reads it."""
+
+    table: int
+    shard: Shard
+    outputs: tuple[int, ...]
+    row_parts: tuple[tuple[int, int] | None, ...]  # per output
+
+
+def make_layout(
+    tables: Sequence[TableSpec],
+    plan: ShardingPlan,
+    keys: Mapping[str, str],
+    optimizers: Sequence[SparseOptimizerSpec],
+    *,
+    semantics: ColumnWiseSemantics = ColumnWiseSemantics.EXACT,
+    variable_batch: bool = False,
+) -> Layout:
     """Derive the layout of a collection from a plan that was checked before.
 
     Args:
         tables: The collection's tables in declared order.
         plan: The placement of (at least) these tables.
         keys: Plan key of each table name.
+        optimizers: The optimizer of each table.
+        semantics: What a row-wise optimizer does on tables split by columns.
+        variable_batch: Whether each feature may have its own number of bags.
     """
-    outputs: list[Output] = []
-    row_bounds: dict[int, tuple[int, ...]] = {}
-    column = 0
-    placed: list[dict[tuple[bool, str], list[tuple[int, Shard, list[int], int | None]]]] = [
-        {} for _ in range(plan.world_size)
-    ]
+    replicated = [plan.tables[keys[table.name]].is_replicated for table in tables]
+    outputs, bag_classes = _outputs(tables, replicated, variable_batch)
+    distinct = list(dict.fromkeys(optimizers))
+    row_splits: dict[RowSplit, int] = {}
+    placed: list[dict[_GroupKey, list[_Placed]]] = [{} for _ in range(plan.world_size)]
+    replicas: dict[_GroupKey, list[_Placed]] = {}
     for index, table in enumerate(tables):
         placement = plan.tables[keys[table.name]]
-        replicated = placement.sharding_type is ShardingType.DATA_PARALLEL
-        indices = []
-        for feature in table.feature_names:
-            indices.append(len(outputs))
-            is_mean = table.pooling is Pooling.MEAN
-            outputs.append(Output(index, feature, table.embedding_dim, column, is_mean, table.weighted, replicated))
-            column += table.embedding_dim
-        if replicated:
+        key = _GroupKey(
+            weighted=table.weighted,
+            kernel=placement.kernel,
+            shares=shares_row_state(placement, optimizers[index], semantics),
+            optimizer=distinct.index(optimizers[index]),
+            sequence_table=index if table.pooling is Pooling.NONE else -1,
+        )
+        own = [position for position, output in enumerate(outputs) if output.table == index]
+        if replicated[index]:
+            whole = Shard(0, 0, table.num_embeddings, 0, table.embedding_dim)
+            replicas.setdefault(key, []).append(_Placed(index, whole, tuple(own), (None,) * len(own)))
             continue
-        shards = [shard for shard in placement.shards if shard.num_rows and shard.num_columns]
-        begins = sorted({shard.row_begin for shard in shards})
-        if len(begins) > 1:
-            row_bounds.update(dict.fromkeys(indices, (*begins, table.num_embeddings)))
-        for shard in shards:
-            split = begins.index(shard.row_begin) if len(begins) > 1 else None
-            key = (table.weighted, placement.kernel)
-            placed[shard.rank].setdefault(key, []).append((index, shard, indices, split))
-    groups = tuple(_rank_groups(rank, placed[rank]) for rank in range(plan.world_size))
-    return Layout(tuple(tables), tuple(outputs), groups, row_bounds, column)
+        for shard in placement.shards:
+            if shard.num_rows and shard.num_columns:
+                parts = tuple(_row_part(table, placement, shard, outputs[position], row_splits) for position in own)
+                placed[shard.rank].setdefault(key, []).append(_Placed(index, shard, tuple(own), parts))
+    return Layout(
+        tables=tuple(tables),
+        outputs=outputs,
+        bag_classes=bag_classes,
+        row_splits=tuple(row_splits),
+        groups=tuple(_groups(rank, placed[rank], distinct) for rank in range(plan.world_size)),
+        replica_groups=_groups(0, replicas, distinct),
+        local_world_size=plan.local_world_size,
+    )
 
 
-def _rank_groups(
-    rank: int, placed: Mapping[tuple[bool, str], list[tuple[int, Shard, list[int], int | None]]]
+def _outputs(
+    tables: Sequence[TableSpec], replicated: Sequence[bool], variable_batch: bool
+) -> tuple[tuple[Output, ...], tuple[BagClass, ...]]:
+    outputs: list[Output] = []
+    widths: dict[str | None, int] = {}
+    for index, table in enumerate(tables):
+        for feature in table.feature_names:
+            is_sequence, is_mean = table.pooling is Pooling.NONE, table.pooling is Pooling.MEAN
+            source = sequence(feature) if is_sequence else feature
+            bags_of = source if is_sequence or variable_batch else None
+            column = widths.setdefault(bags_of, 0)
+            widths[bags_of] += table.embedding_dim
+            outputs.append(
+                Output(
+                    name=output_name(table.name, feature),
+                    table=index,
+                    feature=feature,
+                    source=normalised(feature) if is_mean and table.weighted else source,
+                    dim=table.embedding_dim,
+                    bag_class=list(widths).index(bags_of),
+                    column=column,
+                    is_mean=is_mean,
+                    weighted=table.weighted,
+                    replicated=replicated[index],
+                )
+            )
+    return tuple(outputs), tuple(BagClass(source, width) for source, width in widths.items())
+
+
+def _row_part(
+    table: TableSpec, placement: TablePlan, shard: Shard, output: Output, row_splits: dict[RowSplit, int]
+) -> tuple[int, int] | None:
+    """Return which part of which row split a shard reads, noting the split; None if it holds all rows."""
+    columns = (shard.column_begin, shard.column_end)
+    begins = sorted({s.row_begin for s in placement.shards if s.num_rows and (s.column_begin, s.column_end) == columns})
+    if len(begins) == 1:
+        return None
+    split = RowSplit(output.source, (*begins, table.num_embeddings))
+    return row_splits.setdefault(split, len(row_splits)), begins.index(shard.row_begin)
+
+
+def _groups(
+    rank: int, placed: Mapping[_GroupKey, list[_Placed]], optimizers: Sequence[SparseOptimizerSpec]
 ) -> tuple[GroupLayout, ...]:
     groups = []
-    column = 0
-    for weighted, kernel in sorted(placed):
-        local_shards: list[LocalShard] = []
-        slots: list[Slot] = []
-        for table, shard, outputs, split in placed[weighted, kernel]:
-            for output in outputs:
-                slots.append(Slot(rank, output, shard, len(local_shards), column, split))
-                column += shard.num_columns
-            local_shards.append(LocalShard(table, shard))
-        groups.append(GroupLayout(kernel, weighted, tuple(local_shards), tuple(slots)))
+    for key in sorted(placed, key=lambda key: key.order):
+        entries = placed[key]
+        slots = tuple(
+            Slot(rank, output, entry.shard, local_table, row_part)
+            for local_table, entry in enumerate(entries)
+            for output, row_part in zip(entry.outputs, entry.row_parts, strict=True)
+        )
+        groups.append(
+            GroupLayout(
+                kernel=key.kernel,
+                optimizer=optimizers[key.optimizer],
+                weighted=key.weighted,
+                shares_row_state=key.shares,
+                local_shards=tuple(LocalShard(entry.table, entry.shard) for entry in entries),
+                slots=slots,
+            )
+        )
     return tuple(groups)

@@ -1,13 +1,14 @@
-"""output_dist: pooled rows travel to the ranks whose samples they belong to, their gradients travel back.
+"""output_dist: pooled vectors travel to the ranks whose samples they belong to, their gradients travel back.
 
-One all-to-all each way for all tables. It is posted by one autograd node and awaited by another, so that what the
-model computes between them (the bottom MLP, and its backward) overlaps with the transfer.
+The exchange is posted by one autograd node and awaited by another, so that what the model computes between them (the
+bottom MLP, and its backward) overlaps with the transfer. Everything that every rank must do in step (the hops, the
+all-reduce of replicas, the squares of shared rows) happens inside these two nodes, in one fixed order.
 
-Shapes: W ranks, B samples of this rank, C capacity, D_r columns of rank r's message, D the width of the result.
+Shapes: W ranks, B_c bags of this rank in bag class c, D_c columns of the class, C the capacity of a group.
 """
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,65 +17,67 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from neo.comms.codecs import Codec
-from neo.comms.collectives import Collectives, Work
+from neo.comms.collectives import Collectives
+from neo.comms.spec import ExchangeMode
 from neo.errors import UnsupportedError
+from neo.sharded.data_parallel import Replicas
+from neo.sharded.hops import BagCounts, Hop, Posted, SentRows
+from neo.sharded.input_dist import GroupInput
 from neo.sharded.layout import Layout
-
-
-@dataclass(frozen=True)
-class _Move:
-    """Columns of one rank's message that belong to columns of the result."""
-
-    rank: int
-    source: int
-    target: int
-    width: int
-    adds: bool  # a further row split of columns that an earlier move has set
+from neo.sharded.routes import make_routes, pooled_runs
+from neo.sharded.sources import SourcePlace
+from neo.sharded.unfused import UnfusedGroups
 
 
 @dataclass(frozen=True)
 class _MeanColumns:
-    """Columns of the result that are divided by the bag lengths of a feature."""
+    """Columns of a bag class that are divided by the bag lengths of a source."""
 
-    feature: int
+    bag_class: int
+    row: int
     begin: int
     end: int
 
 
 class OutputDist:
-    """The exchange of pooled rows for one collection.
+    """The exchange of pooled vectors for one collection.
 
     Args:
         layout: The slots of all ranks.
         collectives: This rank's group.
-        feature_position: Row of each feature in the bag lengths.
-        forward_codec: How pooled rows are written on the wire.
+        places: Where the lengths of each source stand.
+        forward_codec: How pooled vectors are written on the wire.
         backward_codec: How their gradients are.
+        mode: The way between nodes.
+        replicas: The data-parallel tables.
+        unfused: The lookup groups that are updated in parts.
     """
 
     def __init__(
         self,
         layout: Layout,
         collectives: Collectives,
-        feature_position: dict[str, int],
+        places: Mapping[str, SourcePlace],
+        *,
         forward_codec: Codec,
         backward_codec: Codec,
+        mode: ExchangeMode,
+        replicas: Replicas,
+        unfused: UnfusedGroups,
     ) -> None:
         self.layout = layout
         self.comms = collectives
         self.forward_codec, self.backward_codec = forward_codec, backward_codec
-        self.dims = [layout.message_dim(rank) for rank in range(collectives.world_size)]
-        self.group_dims = [
-            sum(slot.shard.num_columns for slot in group.slots) for group in layout.groups[collectives.rank]
-        ]
-        self.replicated = [output for output in layout.outputs if output.data_parallel]
-        self.moves = _moves(layout, collectives.world_size)
+        self.replicas, self.unfused = replicas, unfused
+        self._runs = pooled_runs(layout, collectives.rank)
+        routes = make_routes(layout, collectives.rank, collectives.world_size, mode)
+        self._hops = [Hop(collectives, route) for route in routes]
         self.mean_columns = [
-            _MeanColumns(feature_position[output.feature], output.column, output.column + output.dim)
+            _MeanColumns(output.bag_class, places[output.source].row, output.column, output.column + output.dim)
             for output in layout.outputs
             if output.is_mean and not output.weighted  # weighted means have their weights normalised instead
         ]
-        self.is_used = any(self.dims)
+        self.is_used = any(layout.groups)
         self.num_backwards = 0
         self._open: weakref.WeakSet[Transfer] = weakref.WeakSet()
 
@@ -103,6 +106,66 @@ class OutputDist:
         self._open.discard(transfer)
         self.num_backwards += 1
 
+    def send(self, transfer: "Transfer", pooled: Sequence[Tensor]) -> Posted:
+        """Run every hop but the last, and post that."""
+        bags = transfer.bag_counts
+        runs = [pooled[p.group][:, p.begin : p.begin + p.run.columns] for p in self._runs]
+        for index, hop in enumerate(self._hops):
+            posted = hop.send(runs, self._sent_rows(transfer, index), bags, self.forward_codec)
+            if hop is self._hops[-1]:
+                break
+            arrived = hop.receive(posted, bags, self.forward_codec)
+            runs = [arrived[run.bag_class] for run in self._next_runs(index)]
+        return posted
+
+    def receive(self, transfer: "Transfer", posted: Posted) -> list[Tensor]:
+        """Return the results ``[B_c, D_c]`` of all bag classes; columns of replicated outputs are not set."""
+        return self._hops[-1].receive(posted, transfer.bag_counts, self.forward_codec)
+
+    def send_back(self, transfer: "Transfer", gradients: Sequence[Tensor]) -> Posted:
+        """Post the last hop's way back."""
+        return self._hops[-1].send_back(
+            gradients, transfer.bag_counts, self.backward_codec, transfer.loss_scale, transfer.gradient_divisor
+        )
+
+    def receive_back(self, transfer: "Transfer", posted: Posted) -> list[Tensor]:
+        """Return the gradient ``[W * C, columns]`` of each lookup group."""
+        bags, codec, scale = transfer.bag_counts, self.backward_codec, transfer.loss_scale
+        for index in range(len(self._hops) - 1, -1, -1):
+            hop = self._hops[index]
+            runs = hop.receive_back(posted, self._sent_rows(transfer, index), bags, codec, scale)
+            if index > 0:
+                by_class = {run.bag_class: part for run, part in zip(self._next_runs(index - 1), runs, strict=True)}
+                previous = self._hops[index - 1]
+                nothing = posted.wire.new_empty(0, 0, dtype=torch.float32)
+                gradients = [by_class.get(c, nothing) for c in range(len(self.layout.bag_classes))]
+                posted = previous.send_back(gradients, bags, codec, scale)
+        groups: list[list[Tensor]] = [[] for _ in self.layout.groups[self.comms.rank]]
+        for own, part in zip(self._runs, runs, strict=True):
+            groups[own.group].append(part)
+        return [parts[0] if len(parts) == 1 else torch.cat(parts, dim=1) for parts in groups]
+
+    def _next_runs(self, index: int) -> tuple[Any, ...]:
+        """Return this rank's runs of the hop after ``index``."""
+        return self._hops[index + 1].route.runs[self.comms.rank]
+
+    def _sent_rows(self, transfer: "Transfer", index: int) -> SentRows:
+        if index == 0:
+            world_size = self.comms.world_size
+            capacities = [transfer.capacities[own.group] for own in self._runs]
+            begins = tuple({final: final * capacity for final in range(world_size)} for capacity in capacities)
+            return SentRows(begins, tuple(world_size * capacity for capacity in capacities))
+        finals = self._hops[index - 1].route.rows
+        begins_of, totals = [], []
+        for run in self._next_runs(index - 1):
+            begin, found = 0, {}
+            for final in finals:
+                found[final] = begin
+                begin += transfer.bag_counts[final][run.bag_class]
+            begins_of.append(found)
+            totals.append(begin)
+        return SentRows(tuple(begins_of), tuple(totals))
+
 
 @dataclass(eq=False)
 class Transfer:
@@ -110,188 +173,123 @@ class Transfer:
 
     Attributes:
         dist: The exchange.
-        batch_sizes: ``[W]``.
-        capacity: C.
-        inverse_lengths: ``[F, B]`` one over each bag's length, 0 for an empty bag; None if no output is a mean.
+        bag_counts: ``[W][classes]``.
+        groups: What this rank's lookup groups read.
+        replica_inputs: What its replicas read.
+        inverse_lengths: Per bag class one over each bag's length, 0 for an empty bag; empty if no output is a mean.
         gradient_divisor: What the gradients that leave are divided by (W: the dense side averages over ranks;
             a division, since multiplying by 1/W would not undo the loss's factor W to the bit).
+        loss_scale: What the backward codec multiplies by.
     """
 
     dist: OutputDist
-    batch_sizes: tuple[int, ...]
-    capacity: int
-    inverse_lengths: Tensor | None
+    bag_counts: BagCounts
+    groups: tuple[GroupInput, ...]
+    replica_inputs: Sequence[GroupInput]
+    inverse_lengths: Mapping[int, Tensor]
     gradient_divisor: float
-    wire: Tensor | None = None
-    work: Work | None = None
-    kept: list[Tensor] = field(default_factory=list)  # what the transfer reads must live until it is done
+    loss_scale: float
+    posted: Posted | None = None
     is_spent: bool = False  # its backward has begun
+    capacities: tuple[int, ...] = field(init=False)
 
-    @property
-    def own_batch_size(self) -> int:
-        """Samples of this rank."""
-        return self.batch_sizes[self.dist.comms.rank]
+    def __post_init__(self) -> None:
+        self.capacities = tuple(group.capacity for group in self.groups)
+
+    def take(self) -> Posted:
+        """Return the exchange under way, once."""
+        assert self.posted is not None
+        posted, self.posted = self.posted, None
+        return posted
 
 
 def send_pooled(transfer: Transfer, pooled: Sequence[Tensor], extra: Sequence[Tensor], anchor: Tensor) -> Tensor:
-    """Post the exchange of ``pooled`` (``[W * C, columns]`` per group) and return a token for ``receive_pooled``."""
-    token: Tensor = _Send.apply(transfer, len(pooled), anchor, *pooled, *extra)  # type: ignore[no-untyped-call]
-    return token
-
-
-def receive_pooled(transfer: Transfer, token: Tensor, replicated: Sequence[Tensor]) -> Tensor:
-    """Await the exchange and return ``[B, D]``: all outputs in declared order.
+    """Post the exchange of ``pooled`` (``[W * C, columns]`` per group) and return a token for ``receive_pooled``.
 
     Args:
         transfer: The batch on its way.
-        token: What ``send_pooled`` returned.
-        replicated: ``[B, dim]`` sums of each data-parallel output.
+        pooled: Results of the lookups; those of unfused groups carry no graph.
+        extra: Weights that were received: whatever a rank looks up, their exchange has its backward on every rank.
+        anchor: A scalar that requires a gradient.
     """
-    result: Tensor = _Receive.apply(transfer, token, *replicated)  # type: ignore[no-untyped-call]
-    return result
+    unfused = [transfer.groups[index].weights for index in transfer.dist.unfused.indices]
+    weights = [part for part in unfused if part is not None]
+    token: Tensor = _Send.apply(transfer, len(pooled), len(weights), anchor, *pooled, *weights, *extra)  # type: ignore[no-untyped-call]
+    return token
+
+
+def receive_pooled(transfer: Transfer, token: Tensor) -> tuple[Tensor, ...]:
+    """Await the exchange and return ``[B_c, D_c]`` of every bag class, columns in declared order."""
+    weights = [part.weights for part in transfer.replica_inputs if part.weights is not None]
+    results: tuple[Tensor, ...] = _Receive.apply(transfer, token, *weights)  # type: ignore[no-untyped-call]
+    return results
 
 
 class _Send(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, transfer: Transfer, num_groups: int, anchor: Tensor, *tensors: Tensor) -> Tensor:
-        ctx.transfer, ctx.num_groups = transfer, num_groups
-        ctx.extra = [(part.shape, part.dtype, part.device) for part in tensors[num_groups:]]
-        ctx.needs_extra = [part.requires_grad for part in tensors[num_groups:]]
-        dist, rank = transfer.dist, transfer.dist.comms.rank
-        if dist.is_used:
-            message = _to_message(transfer, tensors[:num_groups]) if num_groups else anchor.new_empty(0)
-            splits = [size * dist.dims[rank] for size in transfer.batch_sizes]
-            wire = dist.forward_codec.encode(message, ())
-            receive = [transfer.own_batch_size * dim for dim in dist.dims]
-            transfer.wire = wire.new_empty(sum(receive))
-            transfer.kept = [wire]
-            transfer.work = dist.comms.all_to_all(transfer.wire, wire, receive, splits)
+    def forward(ctx: Any, transfer: Transfer, num_groups: int, num_weights: int, anchor: Tensor, *t: Tensor) -> Tensor:
+        ctx.transfer = transfer
+        ctx.extra = [(part.shape, part.dtype, part.device) for part in t[num_groups + num_weights :]]
+        ctx.needs_extra = [part.requires_grad for part in t[num_groups + num_weights :]]
+        ctx.needs_weights = [part.requires_grad for part in t[num_groups : num_groups + num_weights]]
+        if transfer.dist.is_used:
+            transfer.posted = transfer.dist.send(transfer, t[:num_groups])
         return anchor.new_zeros(())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, token: Tensor) -> tuple[Tensor | None, ...]:
         transfer: Transfer = ctx.transfer
+        dist = transfer.dist
         gradients: list[Tensor | None] = []
-        if transfer.dist.is_used:
-            assert transfer.work is not None and transfer.wire is not None
-            transfer.work.wait()
-            message = transfer.dist.backward_codec.decode(transfer.wire, ())
-            gradients += _from_message(transfer, message)
-            transfer.wire, transfer.work, transfer.kept = None, None, []
+        weights: list[Tensor | None] = []
+        if dist.is_used:
+            found = dist.receive_back(transfer, transfer.take())
+            weights = dist.unfused.step(transfer.groups, found, any(ctx.needs_weights))
+            gradients += [None if index in dist.unfused.indices else part for index, part in enumerate(found)]
         extra = [
             torch.zeros(shape, dtype=dtype, device=device) if needed else None
             for (shape, dtype, device), needed in zip(ctx.extra, ctx.needs_extra, strict=True)
         ]
-        return None, None, None, *gradients, *extra
+        return None, None, None, None, *gradients, *weights, *extra
 
 
 class _Receive(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, transfer: Transfer, token: Tensor, *replicated: Tensor) -> Tensor:
+    def forward(ctx: Any, transfer: Transfer, token: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
         ctx.transfer = transfer
-        dist = transfer.dist
-        batch_size = transfer.own_batch_size
-        device = token.device
-        result = torch.empty(batch_size, dist.layout.output_dim, device=device)
+        ctx.needs_weights = any(part.requires_grad for part in weights)
+        dist, bags = transfer.dist, transfer.bag_counts[transfer.dist.comms.rank]
         if dist.is_used:
-            assert transfer.work is not None and transfer.wire is not None
-            transfer.work.wait()
-            flat = dist.forward_codec.decode(transfer.wire, ())
-            blocks = _blocks(flat, batch_size, dist.dims)
-            for move in dist.moves:
-                source = blocks[move.rank][:, move.source : move.source + move.width]
-                target = result[:, move.target : move.target + move.width]
-                if move.adds:
-                    target.add_(source)
-                else:
-                    target.copy_(source)
-            transfer.wire, transfer.work, transfer.kept = None, None, []
-        for output, sums in zip(dist.replicated, replicated, strict=True):
-            result[:, output.column : output.column + output.dim] = sums
-        if transfer.inverse_lengths is not None:
-            _scale_means(result, transfer)
-        return result
+            results = dist.receive(transfer, transfer.take())
+        else:
+            widths = [bag_class.width for bag_class in dist.layout.bag_classes]
+            results = [torch.empty(n, width, device=token.device) for n, width in zip(bags, widths, strict=True)]
+        dist.replicas.pool(transfer.replica_inputs, results)
+        _scale_means(results, transfer)
+        return tuple(results)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         transfer: Transfer = ctx.transfer
         dist = transfer.dist
         dist.begin_backward(transfer)
-        batch_size = transfer.own_batch_size
-        gradient = gradient.to(torch.float32)
-        if transfer.inverse_lengths is not None:
-            gradient = gradient.clone()
-            _scale_means(gradient, transfer)
+        scaled = [
+            gradient.to(torch.float32, copy=c in transfer.inverse_lengths) for c, gradient in enumerate(gradients)
+        ]
+        _scale_means(scaled, transfer)
         if dist.is_used:
-            splits = [batch_size * dim for dim in dist.dims]
-            message = gradient.new_empty(sum(splits))
-            blocks = _blocks(message, batch_size, dist.dims)
-            for move in dist.moves:
-                source = gradient[:, move.target : move.target + move.width]
-                target = blocks[move.rank][:, move.source : move.source + move.width]
-                torch.div(source, transfer.gradient_divisor, out=target)
-            wire = dist.backward_codec.encode(message, ())
-            receive = [size * dist.dims[dist.comms.rank] for size in transfer.batch_sizes]
-            transfer.wire = wire.new_empty(sum(receive))
-            transfer.kept = [wire]
-            transfer.work = dist.comms.all_to_all(transfer.wire, wire, receive, splits)
-        replicated = [gradient[:, output.column : output.column + output.dim] for output in dist.replicated]
-        return None, gradient.new_zeros(()), *replicated
+            transfer.posted = dist.send_back(transfer, scaled)
+        weights: list[Tensor | None] = []
+        if transfer.replica_inputs:
+            divisor = transfer.gradient_divisor
+            weights = dist.replicas.step(transfer.replica_inputs, scaled, divisor, ctx.needs_weights)
+        return None, gradients[0].new_zeros(()), *weights
 
 
-def _scale_means(rows: Tensor, transfer: Transfer) -> None:
+def _scale_means(rows: Sequence[Tensor], transfer: Transfer) -> None:
     """Divide the columns of every unweighted mean output by its bag lengths, in place."""
-    assert transfer.inverse_lengths is not None
     for mean in transfer.dist.mean_columns:
-        rows[:, mean.begin : mean.end].mul_(transfer.inverse_lengths[mean.feature].unsqueeze(1))
-
-
-def _to_message(transfer: Transfer, pooled: Sequence[Tensor]) -> Tensor:
-    """Return the flat message: for each rank its samples' rows, all groups side by side."""
-    sizes, capacity = transfer.batch_sizes, transfer.capacity
-    rows = pooled[0] if len(pooled) == 1 else torch.cat(list(pooled), dim=1)
-    if all(size == capacity for size in sizes):
-        return rows.reshape(-1)
-    parts = [rows[rank * capacity : rank * capacity + size] for rank, size in enumerate(sizes)]
-    return torch.cat(parts).reshape(-1)
-
-
-def _from_message(transfer: Transfer, message: Tensor) -> list[Tensor]:
-    """Return the gradients ``[W * C, columns]`` of each group from the flat message."""
-    dist, sizes, capacity = transfer.dist, transfer.batch_sizes, transfer.capacity
-    width = dist.dims[dist.comms.rank]
-    if not dist.group_dims:
-        return []
-    if all(size == capacity for size in sizes):
-        rows = message.view(-1, width)
-    else:
-        rows = message.new_zeros(len(sizes) * capacity, width)
-        received = message.view(-1, width).split(list(sizes))
-        for rank, part in enumerate(received):
-            rows[rank * capacity : rank * capacity + len(part)] = part
-    if len(dist.group_dims) == 1:
-        return [rows]
-    return [part.contiguous() for part in rows.split(dist.group_dims, dim=1)]
-
-
-def _blocks(flat: Tensor, batch_size: int, dims: Sequence[int]) -> list[Tensor]:
-    parts = flat.split([batch_size * dim for dim in dims])
-    return [part.view(batch_size, dim) for part, dim in zip(parts, dims, strict=True)]
-
-
-def _moves(layout: Layout, world_size: int) -> list[_Move]:
-    """Return all moves, so ordered that row splits are added in row order whatever rank holds them."""
-    slots = [slot for rank in range(world_size) for slot in layout.slots(rank)]
-    slots.sort(key=lambda slot: (slot.output, slot.shard.column_begin, slot.shard.row_begin))
-    return [
-        _Move(
-            rank=slot.rank,
-            source=slot.column,
-            target=layout.outputs[slot.output].column + slot.shard.column_begin,
-            width=slot.shard.num_columns,
-            adds=slot.shard.row_begin > 0,
-        )
-        for slot in slots
-    ]
+        inverse = transfer.inverse_lengths[mean.bag_class][mean.row]
+        rows[mean.bag_class][:, mean.begin : mean.end].mul_(inverse.unsqueeze(1))

@@ -1,7 +1,7 @@
 """What a Trainer may not be asked for together with fused sparse updates: each would silently train another model."""
 
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import GradientAccumulationScheduler
+from lightning.pytorch.callbacks import GradientAccumulationScheduler, StochasticWeightAveraging, WeightAveraging
 from lightning.pytorch.plugins.precision import Precision
 from torch.optim import Optimizer
 
@@ -15,6 +15,7 @@ _PRECISION_REASONS = {
     "bf16-true": "half-precision weights lose small updates",
 }
 _CLIPPED_TOO_LATE = "the tables are updated during the backward, before a norm over all gradients is known"
+_NOT_CLIPPED = "the tables are updated during the backward, with gradients that were not clipped"
 
 
 def check_trainer(trainer: pl.Trainer) -> None:
@@ -23,7 +24,7 @@ def check_trainer(trainer: pl.Trainer) -> None:
     Raises:
         UnsupportedError: Names each option, its value and what to use instead.
     """
-    findings = [*_accumulation(trainer), *_clipping(trainer), *_precision(trainer)]
+    findings = [*_accumulation(trainer), *_clipping(trainer), *_precision(trainer), *_averaging(trainer)]
     if findings:
         raise UnsupportedError("NeoStrategy cannot train with these options:\n" + "\n".join(f"  {f}" for f in findings))
 
@@ -44,8 +45,9 @@ def _accumulation(trainer: pl.Trainer) -> list[Finding]:
 def _clipping(trainer: pl.Trainer) -> list[Finding]:
     if not trainer.gradient_clip_val:
         return []
-    fix = "use gradient_clip_val=None"
-    return [Finding("gradient_clip_val", f"{trainer.gradient_clip_val} is refused: {_CLIPPED_TOO_LATE}", fix)]
+    why = _NOT_CLIPPED if trainer.gradient_clip_algorithm == "value" else _CLIPPED_TOO_LATE
+    fix = "use gradient_clip_val=None, and lower learning rates where gradients explode"
+    return [Finding("gradient_clip_val", f"{trainer.gradient_clip_val} is refused: {why}", fix)]
 
 
 def refuse_clipping(plugin: Precision) -> None:
@@ -71,3 +73,12 @@ def _precision(trainer: pl.Trainer) -> list[Finding]:
     reason = _PRECISION_REASONS.get(precision, "it was not tested against the reference")
     choices = " or ".join(SUPPORTED_PRECISIONS)
     return [Finding("precision", f"'{precision}' is refused: {reason}", f"use {choices}")]
+
+
+def _averaging(trainer: pl.Trainer) -> list[Finding]:
+    why = (
+        "it averages the dense part over the steps and leaves the tables as they are, so that the halves would not fit"
+    )
+    averaging = (StochasticWeightAveraging, WeightAveraging)
+    names = [type(found).__name__ for found in getattr(trainer, "callbacks", []) if isinstance(found, averaging)]
+    return [Finding("callbacks", f"{name} is refused: {why}", "leave it out") for name in names]

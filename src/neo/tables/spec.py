@@ -52,7 +52,7 @@ class TableSpec:
         num_embeddings: Rows.
         embedding_dim: Columns.
         feature_names: Features that read this table, in output order; each gives one pooled output.
-        pooling: How a bag is pooled.
+        pooling: How a bag is pooled; with ``none`` each id gives an output row of its own.
         weighted: Whether its features come with per-sample weights.
         pooling_factor: Mean ids per sample over its features together (for planning).
     """
@@ -76,6 +76,11 @@ class TableSpec:
             raise ValueError(
                 f"table '{self.name}': num_embeddings and embedding_dim must be at least 1, "
                 f"not {self.num_embeddings} x {self.embedding_dim}"
+            )
+        if self.pooling is Pooling.NONE and self.weighted:
+            raise ValueError(
+                f"table '{self.name}': pooling=none returns each id's row as it is and takes no per-sample weights; "
+                f"use weighted=False and multiply in the model"
             )
         if not self.feature_names:
             raise ValueError(f"table '{self.name}': feature_names is empty; name the features that read it")

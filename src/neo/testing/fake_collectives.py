@@ -46,14 +46,13 @@ class FakeCollectives(Collectives):
     """One rank of a ``FakeWorld``."""
 
     def __init__(self, world: FakeWorld, rank: int) -> None:
+        super().__init__(rank, world.world_size)
         self._world = world
-        self.rank = rank
-        self.world_size = world.world_size
 
-    def all_to_all(
+    def _all_to_all(
         self, output: Tensor, source: Tensor, output_splits: Sequence[int], source_splits: Sequence[int]
     ) -> Work:
-        """See ``Collectives``. Checks that the ranks agree on every size."""
+        # Ranks that disagree on a size would hang or corrupt memory on a real group.
         assert sum(output_splits) == output.numel() and sum(source_splits) == source.numel(), (
             "splits and buffers differ"
         )
@@ -65,8 +64,7 @@ class FakeCollectives(Collectives):
             target.copy_(part)
         return _Done()
 
-    def all_reduce(self, tensor: Tensor) -> None:
-        """See ``Collectives``."""
+    def _all_reduce(self, tensor: Tensor) -> None:
         received = self._world.exchange(self.rank, tensor.detach().clone())
         tensor.zero_()
         for part in received:

@@ -73,9 +73,9 @@ from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
 from neo.tables.spec import TableSpec
 from neo.comms.collectives import Collectives
 class One(Collectives):
-    rank, world_size = 1, 4
-    def all_to_all(self, *a): raise AssertionError
-    def all_reduce(self, t): raise AssertionError
+    def __init__(self): super().__init__(1, 4)
+    def _all_to_all(self, *a): raise AssertionError
+    def _all_reduce(self, t): raise AssertionError
     def all_gather_object(self, v): raise AssertionError
     def barrier(self): raise AssertionError
 table = TableSpec("t", 1_000_000, 128, ("f",))  # 512 MB
