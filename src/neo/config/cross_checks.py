@@ -63,7 +63,8 @@ def cross_findings(
     findings += [*refused, *_table_names(config)]
     if sound("sharding") and not refused:
         started = num_processes(config.trainer.to_spec().devices, accelerator) if num_started is None else num_started
-        findings += wishes_for_tables(config, device, started if training else hardware.world_size)
+        machine = hardware.scaled_to(started) if training else hardware
+        findings += wishes_for_tables(config, device, machine)
     return findings
 
 

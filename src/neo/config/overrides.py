@@ -14,10 +14,8 @@ from neo.config.as_typed import as_typed, quoted
 from neo.config.composition import ConfigTree, names_of
 from neo.config.draft import unknown_key
 from neo.config.schema import FREE_MAPPING, GROUPS, RECIPES, schema_types
-from neo.errors import Finding, did_you_mean, unknown_name
-from neo.planner.spec import PLANNED_TYPES
+from neo.errors import Finding, did_you_mean
 
-_NOT_BUILT = {"sharding": PLANNED_TYPES}
 _ADDS = (OverrideType.ADD, OverrideType.FORCE_ADD)
 
 
@@ -189,10 +187,7 @@ def _check_choice(override: Override, tree: ConfigTree, checked: CheckedOverride
         fix = did_you_mean(as_typed(name), choices)
         if isinstance(name, dict) and group in GROUPS:
             fix = f"set its keys one by one, like {group}.KEY=VALUE"
-        finding = Finding(group, f"{quoted(name)} is not a choice of {group}", fix)
-        if name in _NOT_BUILT.get(group, ()):
-            finding = unknown_name(group, str(name), f"choice of {group}", choices, planned=_NOT_BUILT[group])
-        checked.findings.append(finding)
+        checked.findings.append(Finding(group, f"{quoted(name)} is not a choice of {group}", fix))
     if wrong:
         near = difflib.get_close_matches(as_typed(names[0]), choices, n=1, cutoff=0.5)
         if group == RECIPES or not near:

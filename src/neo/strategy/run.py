@@ -116,7 +116,7 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
         config_fingerprint=config.fingerprint(),
         fallbacks=tuple(dict.fromkeys(line for lines, _ in told for line in lines)),
         out_of_range={table: sum(counts[table] for _, counts in told) for table in told[0][1]},
-        column_wise_semantics="per_shard" if per_shard_tables(plan, config.optim.sparse) else None,
+        column_wise_semantics="per_shard" if _per_shard(config, plan) else None,
     )
     summary = outcome.to_dict(installed_versions())
     write_summary(run_dir / "summary.json", summary)
@@ -168,6 +168,11 @@ def _embeddings(module: RecommendationModule) -> EmbeddingBagCollection:
     embeddings = module.get_submodule(EMBEDDINGS_PATH)
     assert isinstance(embeddings, EmbeddingBagCollection)
     return embeddings
+
+
+def _per_shard(config: RunConfig, plan: ShardingPlan) -> tuple[str, ...]:
+    optimizers = dict.fromkeys(plan.tables, config.optim.sparse)
+    return per_shard_tables(plan, optimizers, config.sharding.column_wise_semantics)
 
 
 def _read_plan(run_dir: Path, module: RecommendationModule) -> ShardingPlan:
