@@ -23,9 +23,11 @@ BASE: dict[str, Any] = {
 }
 
 
-def prepare(run_dir: Path, world_size: int, **changes: dict[str, Any]) -> RunConfig:
+def prepare(run_dir: Path, world_size: int, *, seed: Any = None, **changes: dict[str, Any]) -> RunConfig:
     """Do the parent's work: learn the schema, plan, and leave both in the run folder."""
     content = copy.deepcopy(BASE)
+    if seed is not None:
+        content["seed"] = seed
     for group, values in changes.items():
         content.setdefault(group, {}).update(values)
     config = resolve_content(content, purpose=Purpose.TRAIN)
