@@ -67,12 +67,20 @@ def capability(backend: str, device: Device) -> Capability | None:
     return _CAPABILITIES.get((backend, device))
 
 
-_ALL_OPTIMIZERS = frozenset({"sgd", "adagrad", "rowwise_adagrad", "adam"})
+_ALL_OPTIMIZERS = frozenset({"sgd", "adagrad", "rowwise_adagrad", "adam", "partial_rowwise_adam"})
 register_backend(
     "reference",
     "neo.ops.reference.pooled_lookup:ReferencePooledLookup",
     tuple(
-        Capability("reference", device, _ALL_OPTIMIZERS, frozenset({WeightsDtype.FP32}), shares_row_state=True)
+        Capability(
+            "reference",
+            device,
+            _ALL_OPTIMIZERS,
+            frozenset(WeightsDtype),
+            weight_decays=frozenset(WeightDecayMode),
+            rounds_stochastically=True,
+            shares_row_state=True,
+        )
         for device in (Device.CPU, Device.CUDA)
     ),
 )

@@ -14,7 +14,6 @@ from neo.errors import DataError, UnsupportedError, unknown_name
 from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan
 from neo.sharded.engine import Pending, ShardedEngine
-from neo.sharded.layout import output_name
 from neo.tables.spec import TableSpec
 
 SPARSE_GROUP = "sparse"
@@ -63,9 +62,7 @@ class EmbeddingBagCollection(nn.Module):
             if self.optimizer.lr == 0 and own.lr != 0:
                 raise ValueError(f"table '{name}' has lr {own.lr}, which no ratio to the collection's lr 0 gives")
         self.variable_batch = variable_batch
-        self.output_names = tuple(
-            output_name(table.name, feature) for table in tables for feature in table.feature_names
-        )
+        self.output_names = tuple(table.output_name(feature) for table in tables for feature in table.feature_names)
         self.output_dims = tuple(table.embedding_dim for table in tables for _ in table.feature_names)
         # Neither is an nn.Module attribute: the first is no parameter of the model (a user may pass parameters() and
         # the sparse group to one optimizer), and for the second see the engine's module docstring.

@@ -1,9 +1,10 @@
 """input_dist: every rank's ids travel to the ranks that hold their rows, one lengths and one values exchange in all.
 
 Shapes: W ranks, S slots of this rank, B_c bags of this rank in bag class c, C_c the capacity of the class (the most
-bags of any rank so far), H the header. The lengths message to a rank is ``[H + sum over c of slots_c * C_c]``: the
-header carries the sender's batch size, its bags per class and the error that it found, so that neither uneven batches nor bad
-ids need a collective of their own; bags over a capacity repeat the exchange once, with larger capacities, on all ranks.
+bags of any rank so far), H the header. The lengths message to a rank is ``[H + sum over c of slots_c * C_c]``. The
+header carries the sender's batch size, its bags per class and the error that it found, so that neither uneven batches
+nor bad ids need a collective of their own; bags over a capacity repeat the exchange once, with larger capacities, on
+all ranks.
 """
 
 from collections.abc import Mapping, Sequence

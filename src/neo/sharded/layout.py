@@ -43,11 +43,6 @@ class Output:
     replicated: bool
 
 
-def output_name(table: str, feature: str) -> str:
-    """Return the name of the output of one feature reading one table."""
-    return feature if table == feature else f"{table}.{feature}"
-
-
 def normalised(feature: str) -> str:
     """Return the key under which a feature stands with weights that add up to 1 in each bag."""
     return f"{feature}#normalised"
@@ -266,7 +261,7 @@ def _outputs(
             widths[bags_of] += table.embedding_dim
             outputs.append(
                 Output(
-                    name=output_name(table.name, feature),
+                    name=table.output_name(feature),
                     table=index,
                     feature=feature,
                     source=normalised(feature) if is_mean and table.weighted else source,

@@ -65,6 +65,10 @@ class TableSpec:
     weighted: bool = False
     pooling_factor: float = 1.0
 
+    def output_name(self, feature: str) -> str:
+        """Return the name of one feature's output: its own where the table is named like it, else table.feature."""
+        return feature if self.name == feature else f"{self.name}.{feature}"
+
     def __post_init__(self) -> None:
         names: object = self.feature_names
         if not self.name or isinstance(names, str):

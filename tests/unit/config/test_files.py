@@ -116,7 +116,8 @@ def test_mistakes_of_one_group_file(tmp_path: Path) -> None:
     _write(tmp_path, "optim/mine.yaml", ["sparse:", "  lrr: 0.5", "  eps: small"])
     assert _findings(tmp_path, "optim=mine") == [
         "optim/mine.yaml: optim.sparse.lrr: no such key (given '0.5'); did you mean 'optim.sparse.lr'? "
-        "Keys of optim.sparse: beta1, beta2, eps, initial_accumulator, lr, name, weights_dtype",
+        "Keys of optim.sparse: beta1, beta2, eps, initial_accumulator, lr, name, stochastic_rounding, tables, "
+        "weight_decay, weight_decay_mode, weights_dtype",
         "optim/mine.yaml: optim.sparse.eps: 'small' is not a number",
     ]
 

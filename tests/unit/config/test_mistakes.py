@@ -67,7 +67,7 @@ MISTAKES: list[tuple[str, list[str]]] = [
             (
                 "optim.sparse.weight_dtype: no such key (given 'fp16'); did you mean "
                 "'optim.sparse.weights_dtype'? Keys of optim.sparse: beta1, beta2, eps, initial_accumulator, "
-                "lr, name, weights_dtype"
+                "lr, name, stochastic_rounding, tables, weight_decay, weight_decay_mode, weights_dtype"
             ),
         ],
     ),
@@ -98,7 +98,7 @@ MISTAKES: list[tuple[str, list[str]]] = [
             (
                 "optim.sparse.momentum: '+' would add a key that nothing reads (given '0.9'); did you mean "
                 "'optim.dense.momentum'? Keys of optim.sparse: beta1, beta2, eps, initial_accumulator, lr, "
-                "name, weights_dtype"
+                "name, stochastic_rounding, tables, weight_decay, weight_decay_mode, weights_dtype"
             ),
         ],
     ),

@@ -9,15 +9,15 @@ from torch import Tensor
 
 from neo.comms.collectives import Collectives
 from neo.data.batch import SparseFeatures, split_evenly
-from neo.errors import DataError
+from neo.errors import DataError, UnsupportedError
 from neo.optim.spec import SparseOptimizerSpec
-from neo.plan.sharding_plan import ShardingPlan, ShardingType
+from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan, ShardingType
 from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
 from neo.tables.spec import Pooling, TableSpec
 from neo.testing.fake_collectives import run_ranks
 from neo.testing.oracle import ReferenceInput
-from neo.testing.sharded_run import GlobalStep, RunResult, column_blocks_of, run_reference, run_sharded
-from placements import PLACEMENTS, plan_for
+from neo.testing.sharded_run import GlobalStep, RunResult, column_blocks_of, part_of, run_reference, run_sharded
+from placements import COLUMN_SPLIT, PLACEMENTS, plan_for
 
 KERNELS = ("reference", "fbgemm")
 every_placement = pytest.mark.parametrize("kind", PLACEMENTS)
@@ -159,8 +159,8 @@ def test_r3_weights_where_none_belong_and_none_where_they_do(table_is_weighted: 
 @every_placement
 def test_r4_one_exact_step_per_global_batch(kind: ShardingType, kernel: str) -> None:
     table = TableSpec("t", 4, 4, ("f",))
-    world_size = 1 if kind is ShardingType.COLUMN_WISE else 2
-    plan = plan_for([table], kind, world_size, kernel)
+    world_size = 2
+    plan = plan_for([table], kind, world_size, "reference" if kind in COLUMN_SPLIT else kernel)
 
     def rank(comms: Collectives) -> tuple[Tensor, Tensor]:
         collection = build(comms, [table], plan, SparseOptimizerSpec("rowwise_adagrad", lr=0.1, eps=0.0), zeros)
@@ -176,7 +176,7 @@ def test_r4_one_exact_step_per_global_batch(kind: ShardingType, kernel: str) -> 
 
 
 @every_placement
-@pytest.mark.parametrize("name", ["sgd", "adagrad", "rowwise_adagrad", "adam"])
+@pytest.mark.parametrize("name", ["sgd", "adagrad", "rowwise_adagrad", "adam", "partial_rowwise_adam"])
 def test_r5_rows_that_no_sample_touched_do_not_change(kind: ShardingType, name: str) -> None:
     table = TableSpec("t", 6, 4, ("f",))
     plan = plan_for([table], kind, 2)
@@ -198,6 +198,96 @@ def test_r5_rows_that_no_sample_touched_do_not_change(kind: ShardingType, name: 
         assert (last[1] < row_numbers(table)[1]).all() and (last[5] < row_numbers(table)[5]).all()
 
 
+ROW_WISE_OPTIMIZERS = ("rowwise_adagrad", "partial_rowwise_adam")
+
+
+def _three_steps(dim: int, world_size: int) -> list[GlobalStep]:
+    rng = np.random.default_rng(0)
+    splits = tuple(2 if rank == 0 else 1 for rank in range(world_size))
+    steps = []
+    for _ in range(3):
+        lengths = rng.integers(0, 4, (1, sum(splits)))
+        ids = rng.integers(0, 5, lengths.sum())
+        steps.append(
+            GlobalStep(ReferenceInput(("f",), lengths, ids), rng.integers(-4, 5, (sum(splits), dim)) / 4, splits)
+        )
+    return steps
+
+
+@pytest.mark.parametrize("name", ROW_WISE_OPTIMIZERS)
+@pytest.mark.parametrize("kind", COLUMN_SPLIT)
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+def test_r6_column_shards_share_the_squares_of_a_row(world_size: int, kind: ShardingType, name: str) -> None:
+    table = TableSpec("t", 5, 8, ("f",))
+    plan = plan_for([table], kind, world_size)
+    optimizer = SparseOptimizerSpec(name, lr=0.5, eps=2.0**-6)
+    steps = _three_steps(8, world_size)
+
+    def rank(comms: Collectives) -> RunResult:
+        return run_sharded(comms, [table], plan=plan, optimizer=optimizer, steps=steps, weighted=[False])
+
+    results = run_ranks(world_size, rank)
+    exact, reference = run_reference(
+        [table], initial=results[0].initial, optimizer=optimizer, steps=steps, column_blocks={}
+    )
+    for result in results:
+        assert result.tables["t"] == pytest.approx(exact.tables["t"], abs=2e-6 * np.abs(exact.tables["t"]).max())
+        for state, want in reference.states("t").items():  # one value per logical row
+            assert result.states["t"][state] == pytest.approx(want, rel=1e-5, abs=1e-9)
+
+
+def test_r6_column_shards_of_a_row_keep_the_same_bits() -> None:
+    table = TableSpec("t", 5, 7, ("f",))
+    plan = plan_for([table], ShardingType.COLUMN_WISE, 3)
+    steps = _three_steps(7, 3)
+
+    def rank(comms: Collectives) -> list[Tensor]:
+        optimizer = SparseOptimizerSpec("rowwise_adagrad", lr=0.5)
+        collection = build(comms, [table], plan, optimizer, row_numbers)
+        for step in steps:
+            features, _ = part_of(step, comms.rank, [False])
+            begin, end = step.bags_of("f", comms.rank)
+            assert isinstance(step.gradient, np.ndarray)
+            collection(features).backward(torch.from_numpy(step.gradient[begin:end]).float() / 3)
+        return [states["sum"] for _, _, states in collection.engine.local_shards(0)]
+
+    (first,), (second,), (third,) = run_ranks(3, rank)
+    assert first.any() and torch.equal(first, second) and torch.equal(first, third)
+
+
+def test_r6_only_the_squares_of_touched_rows_travel() -> None:
+    """4 bytes per touched row and further column shard; no ids."""
+    table = TableSpec("t", 50, 8, ("f",))
+    plan = plan_for([table], ShardingType.COLUMN_WISE, 2)
+
+    def bytes_of(optimizer: str) -> Callable[[Collectives], int]:
+        def rank(comms: Collectives) -> int:
+            collection = build(comms, [table], plan, SparseOptimizerSpec(optimizer, lr=0.5), row_numbers)
+            pooled = collection(SparseFeatures(["f"], torch.tensor([4]), torch.tensor([1, 7, 7, 30 + comms.rank])))
+            pooled.backward(torch.ones_like(pooled))
+            return comms.traffic.sent_bytes[1 - comms.rank]
+
+        return rank
+
+    shared, own = run_ranks(2, bytes_of("rowwise_adagrad")), run_ranks(2, bytes_of("adagrad"))
+    assert [a - b for a, b in zip(shared, own, strict=True)] == [4 * 4, 4 * 4]  # rows 1, 7, 30, 31
+
+
+def test_r6_a_kernel_without_a_place_for_the_sum_is_refused() -> None:
+    table = TableSpec("t", 5, 8, ("f",))
+    plan = plan_for([table], ShardingType.COLUMN_WISE, 2, "fbgemm")
+
+    def rank(comms: Collectives) -> str:
+        with pytest.raises(UnsupportedError) as caught:
+            build(comms, [table], plan, SparseOptimizerSpec("rowwise_adagrad"), zeros)
+        return str(caught.value)
+
+    assert set(run_ranks(2, rank)) == {
+        "table 't' cannot have kernel fbgemm: fbgemm does not share a row's rowwise_adagrad state over column shards; "
+        "use kernel auto"
+    }
+
+
 @every_kernel
 def test_r6_column_shards_with_a_state_of_their_own_follow_their_own_reference(kernel: str) -> None:
     table = TableSpec("t", 5, 8, ("f",))
@@ -208,7 +298,15 @@ def test_r6_column_shards_with_a_state_of_their_own_follow_their_own_reference(k
     steps = [GlobalStep(batch, gradient, (1, 1))]
 
     def rank(comms: Collectives) -> RunResult:
-        return run_sharded(comms, [table], plan=plan, optimizer=optimizer, steps=steps, weighted=[False])
+        return run_sharded(
+            comms,
+            [table],
+            plan=plan,
+            optimizer=optimizer,
+            steps=steps,
+            weighted=[False],
+            semantics=ColumnWiseSemantics.PER_SHARD,
+        )
 
     result = run_ranks(2, rank)[0]
     own, _ = run_reference(

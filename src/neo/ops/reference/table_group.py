@@ -146,7 +146,9 @@ class TableGroup:
         bits = self._random_bits(touched.rows, step)
         parts = list(blocks(touched.rows.numel(), rows_per_block(self.width, self._device)))
         bounds = touched.offsets[[part.start for part in parts]].tolist() if parts else []
-        for part, bound in zip(parts, zip(bounds, [*bounds[1:], touched.sources.numel()], strict=True), strict=True):
+        for part, bound in zip(
+            parts, zip(bounds, [*bounds[1:], touched.sources.numel()][: len(bounds)], strict=True), strict=True
+        ):
             rows = touched.rows[part]
             gradient = self.add_l2(rows, touched.merged(part, bound))
             self._update(rows, gradient, lr, step, None, None if bits is None else bits[part])
