@@ -76,6 +76,18 @@ def test_every_nested_placement_has_the_losses_of_table_wise(
         assert furthest <= CLOSE, f"{name}: {furthest}"
 
 
+def test_hyper_parameters_of_one_table_are_its_own_under_every_plan(worker_pool: WorkerPool, tmp_path: Path) -> None:
+    dense = {"name": "sgd", "lr": 0.1}
+    sparse = {"name": "rowwise_adagrad", "lr": 0.1}
+    own = sparse | {"tables": {"sparse_0": {"lr": 0.01}, "sparse_2": {"initial_accumulator": 0.5}}}
+    plain, _ = trained(worker_pool, tmp_path, "plain", {"type": "auto"}, optim={"sparse": sparse, "dense": dense})
+    changed = {"optim": {"sparse": own, "dense": dense}}
+    whole, _ = trained(worker_pool, tmp_path, "whole", {"type": "table_wise"}, **changed)
+    grid, _ = trained(worker_pool, tmp_path, "grid", {"type": "grid"}, **changed)
+    assert max(abs(a - b) for a, b in zip(grid, whole, strict=True)) <= CLOSE
+    assert max(abs(a - b) for a, b in zip(plain, whole, strict=True)) > 100 * CLOSE
+
+
 def test_per_shard_state_trains_differently_and_is_named(worker_pool: WorkerPool, tmp_path: Path) -> None:
     same = {"optim": {"sparse": {"name": "rowwise_adagrad", "lr": 0.1}, "dense": {"name": "sgd", "lr": 0.1}}}
     expected, _ = trained(worker_pool, tmp_path, "table_wise", {"type": "table_wise"}, **same)

@@ -13,6 +13,7 @@ from neo.launch.spec import LaunchConfig
 from neo.models.spec import ModelConfig
 from neo.ops.spec import OpsConfig
 from neo.optim.spec import OptimConfig
+from neo.planner.overrides import OPTIMIZERS, TYPES
 from neo.planner.spec import ShardingConfig
 from neo.strategy.spec import TrainerConfig
 
@@ -35,7 +36,7 @@ class NeoConfig:
 
 GROUPS = tuple(entry.name for entry in fields(NeoConfig) if entry.name != "seed")
 RECIPES = "recipes"
-_FREE_MAPPINGS = ("sharding.tables", "optim.sparse.tables")
+_FREE_MAPPINGS = (TYPES, OPTIMIZERS)
 
 
 def below_free_mapping(key: str) -> bool:

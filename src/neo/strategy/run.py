@@ -19,10 +19,12 @@ from neo.config.run_config import RunConfig
 from neo.data.loader import attainable, make_loader
 from neo.data.schema import DataSchema
 from neo.data.vocabulary import load_schema
+from neo.errors import ConfigError
 from neo.models.spec import EMBEDDINGS_PATH, MODELS, tables_of
 from neo.ops.spec import Device
 from neo.plan.plan_reader import read_plan
 from neo.plan.sharding_plan import ShardingPlan
+from neo.planner.overrides import table_optimizers
 from neo.planner.semantics import per_shard_tables
 from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
 from neo.strategy.callbacks import StepMeter, TrainLog
@@ -161,10 +163,15 @@ def _loaders(config: RunConfig, schema: DataSchema, world: _World) -> _Loaders:
 
 
 def _module(config: RunConfig, schema: DataSchema) -> RecommendationModule:
+    tables = {f"{EMBEDDINGS_PATH}.{table.name}": table for table in tables_of(config.model, schema.features)}
+    own, unknown = table_optimizers(config.optim, tables)
+    if unknown:
+        raise ConfigError(unknown)
     embeddings = EmbeddingBagCollection(
-        tables_of(config.model, schema.features),
+        list(tables.values()),
         optimizer=config.optim.sparse,
         out_of_range=config.data.out_of_range.value,
+        table_optimizers={tables[key].name: optimizer for key, optimizer in own.items()},
     )
     build = cast(Any, MODELS.get(config.model.name)).from_spec
     model: nn.Module = build(config.model, embeddings=embeddings, num_dense=len(schema.dense_names), seed=config.seed)

@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 import time
 from dataclasses import replace
 from pathlib import Path
