@@ -777,6 +777,27 @@ def test_kernel_that_was_asked_for_by_name_and_is_broken(monkeypatch: pytest.Mon
             ],
         ),
         (
+            "++optim.sparse.tables.sparse_11.lr=0.1 ++optim.sparse.tables.sparse_1.lr=0.1 sharding=grid",
+            [
+                "optim.sparse.tables.sparse_11: 'sparse_11' is not a table; did you mean 'sparse_1'? Choices: "
+                "sparse_0, sparse_1, sparse_2, sparse_3, sparse_4, sparse_5, sparse_6, sparse_7",
+            ],
+        ),
+        (
+            "optim.sparse.lr=0 ++optim.sparse.tables.sparse_1.lr=0.1 ++optim.sparse.tables.sparse_2.lr=0",
+            [
+                "optim.sparse.tables.sparse_1.lr: 0.1 has no ratio to optim.sparse.lr=0, which schedules change for "
+                "all tables; set optim.sparse.lr above 0",
+            ],
+        ),
+        (
+            "optim.sparse.tables.sparse_1.lr=0.1",
+            [
+                "optim.sparse.tables.sparse_1.lr: 'optim.sparse.tables.sparse_1.lr=0.1' has to be added to a mapping; "
+                "write ++optim.sparse.tables.sparse_1.lr=0.1",
+            ],
+        ),
+        (
             "trainer.num_nodes=2 trainer.precision=64",
             [
                 "trainer.precision: '64' is not a precision; Choices: 32-true, bf16-mixed",
