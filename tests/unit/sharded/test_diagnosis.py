@@ -76,7 +76,7 @@ def _batch() -> SparseFeatures:
 
 
 @pytest.mark.parametrize("kind", [ShardingType.TABLE_WISE, ShardingType.ROW_WISE])
-@pytest.mark.parametrize("codec", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("codec", ["fp32", "fp16", "bf16", "int8"])
 @pytest.mark.parametrize("value", [NAN, INF])
 def test_a_gradient_that_is_not_finite_shows_in_the_next_forward(kind: ShardingType, codec: str, value: float) -> None:
     """One rank's bad gradient reaches the rows it read, through every codec, and no others."""
