@@ -59,6 +59,20 @@ def without_effect(config: Any, unread: Mapping[str, Sequence[str]], chosen: str
     ]
 
 
+def unread(reads: Mapping[str, Sequence[str]], name: str) -> dict[str, list[str]]:
+    """Return the keys that ``name`` does not read, each with the names that do; none for an unknown name."""
+    if name not in reads:
+        return {}
+    keys = sorted({key for of_one in reads.values() for key in of_one} - set(reads[name]))
+    return {key: [other for other, of_one in reads.items() if key in of_one] for key in keys}
+
+
+def in_unit_interval(config: object, names: Sequence[str]) -> list[Finding]:
+    """Return a finding for each of these fields of ``config`` that is outside [0, 1)."""
+    values = {name: getattr(config, name) for name in names}
+    return [Finding(name, f"{value} is outside [0, 1)") for name, value in values.items() if not 0 <= value < 1]
+
+
 def _written(limit: float) -> str:
     """Return a limit as it can be typed; large powers of two are told as such."""
     if limit >= 2**20 and math.log2(limit).is_integer():

@@ -18,7 +18,6 @@ from neo.config.run_config import RunConfig
 from neo.data.vocabulary import learn_schema
 from neo.errors import InfeasiblePlanError
 from neo.models.spec import EMBEDDINGS_PATH, TABLE_LIST, tables_of
-from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.memory import capacity_per_rank, rank_bytes
 from neo.plan.report import plan_report
 from neo.plan.serialize import write_plan
@@ -49,7 +48,7 @@ def plan(config: DictConfig, run_dir: Path) -> int:
         raise
     wall_s = time.perf_counter() - began
     write_plan(run_dir / "plan.json", planned.plan, planned.fingerprint)
-    write_json(run_dir / "estimate.json", _estimate(planned, run.optim.sparse, wall_s))
+    write_json(run_dir / "estimate.json", _estimate(planned, wall_s))
     print(f"planned for: {run.hardware.label()}")
     print(plan_report(planned.view), end="")
     print(f"run folder: {run_dir}")
@@ -79,10 +78,10 @@ def _infeasible(error: InfeasiblePlanError, planner_wall_s: float) -> dict[str, 
     return {"feasible": False, "reason": str(error), "shortage": shortage, "planner_wall_s": planner_wall_s}
 
 
-def _estimate(planned: PlanResult, optimizer: SparseOptimizerSpec, planner_wall_s: float) -> dict[str, Any]:
+def _estimate(planned: PlanResult, planner_wall_s: float) -> dict[str, Any]:
     """Return what is known: memory. Times are not estimated yet, and so they are absent."""
     capacity = capacity_per_rank(planned.hardware)
-    ranks = rank_bytes(planned.plan, optimizer)
+    ranks = rank_bytes(planned.plan, planned.view.optimizers)
     memory = [
         {
             tier.value: {

@@ -4,13 +4,11 @@ from collections.abc import Mapping
 
 from neo.config.schema import NeoConfig
 from neo.errors import DataError, Finding
+from neo.hardware.spec import HardwareSpec
 from neo.models.spec import EMBEDDINGS_PATH, TABLE_LIST, tables_from_csv
 from neo.ops.spec import Device
-from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingType
-from neo.planner.kernels import decide_kernels, dim_multiple, requests_of
-from neo.planner.layout import column_ranges
+from neo.planner.kernels import decide_kernels, requests_of
 from neo.planner.overrides import forced_types
-from neo.planner.semantics import exact_refused
 from neo.planner.spec import ShardingMode
 from neo.tables.spec import TableSpec
 
@@ -31,22 +29,27 @@ def known_tables(config: NeoConfig) -> Mapping[str, TableSpec]:
     return {f"{EMBEDDINGS_PATH}.{name}": TableSpec(name, 1, dim, (name,)) for name in names}
 
 
-def wishes_for_tables(config: NeoConfig, device: Device, world_size: int) -> list[Finding]:
-    """Return the wishes of valid groups that cannot be met: kernels for widths, exact results of split tables."""
+def wishes_for_tables(config: NeoConfig, device: Device, machine: HardwareSpec) -> list[Finding]:
+    """Return the kernels that valid groups ask for by name and that cannot hold the tables.
+
+    Args:
+        config: The typed configuration.
+        device: Where the kernels will run.
+        machine: The machine, scaled to the ranks of the run.
+    """
     sharding, optimizer = config.sharding.to_spec(), config.optim.to_spec().sparse
     tables = known_tables(config)
     if not tables or sharding.type is ShardingMode.FILE:
         return []
     forced, _ = forced_types(tables, sharding)
-    choices, findings = decide_kernels(
-        requests_of(tables, forced, config.ops.backend), device=device, optimizer=optimizer
+    requests = requests_of(
+        tables,
+        forced,
+        ops_backend=config.ops.backend,
+        device=device,
+        optimizers=dict.fromkeys(tables, optimizer),
+        semantics=sharding.column_wise_semantics,
+        world_size=machine.world_size,
+        local_world_size=machine.local_world_size,
     )
-    if sharding.column_wise_semantics is ColumnWiseSemantics.EXACT and optimizer.is_rowwise:
-        split = [
-            key
-            for key, kernel in choices.kernels.items()
-            if forced[key] is ShardingType.COLUMN_WISE
-            and len(column_ranges(tables[key], world_size, dim_multiple(kernel, device))) > 1
-        ]
-        findings += [exact_refused(split, optimizer)] if split else []
-    return findings
+    return decide_kernels(requests, device=device)[1]

@@ -35,6 +35,7 @@ EMBEDDINGS_PATH = "model.embeddings"
 """Where the collection sits in our LightningModule: the plan's key of a table is ``model.embeddings.<name>``."""
 
 _DCNV2 = "dlrm_dcnv2"
+_POOLINGS = (Pooling.SUM, Pooling.MEAN)  # The models here read one vector per feature, not a sequence.
 _SIZES = ("embedding_dim", "bottom_mlp", "top_mlp", "num_embeddings", "pooling_factors", "pooling")
 _CROSS = ("num_cross_layers", "cross_rank")
 _LISTED = ("path", "mflops_per_sample", "dense_parameters")
@@ -154,8 +155,8 @@ class ModelConfig:
         if self.num_embeddings and self.pooling_factors and len(self.num_embeddings) != len(self.pooling_factors):
             counts = f"{len(self.pooling_factors)} entries, but num_embeddings has {len(self.num_embeddings)}"
             findings.append(Finding("pooling_factors", counts, "give both one entry per table"))
-        if self.pooling is not None and self.pooling not in list(Pooling):
-            findings.append(unknown_name("pooling", self.pooling, "pooling", list(Pooling)))
+        if self.pooling is not None and self.pooling not in _POOLINGS:
+            findings.append(unknown_name("pooling", self.pooling, "pooling", _POOLINGS))
         if self.name == TABLE_LIST and self.path is None:
             findings.append(Finding("path", "table_list needs a file", "write model.path=FILE.csv"))
         return findings

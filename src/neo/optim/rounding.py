@@ -20,8 +20,8 @@ _GOLDEN = -7046029254386353131
 _MIX_1 = -4658895280553007687
 _MIX_2 = -7723592293110705685
 
-_NUM_BITS = 16  # what float32 has more than bfloat16
-_FLOAT16_DROPPED_BITS = 13
+# What float32 has more than each of them.
+_DROPPED_BITS = {torch.float16: 13, torch.bfloat16: 16}
 _FLOAT16_SMALLEST_NORMAL = 2.0**-14
 
 
@@ -41,11 +41,11 @@ class RandomBits:
         """Return the bits of some of the rows."""
         return RandomBits(self.rows[rows], self.columns)
 
-    def draw(self) -> Tensor:
-        """Return ``[U, D]`` int32, each uniform in ``[0, 2^16)``."""
-        # The high half of the product of two hashes: every bit of it depends on every lower bit of both.
+    def draw(self, num_bits: int) -> Tensor:
+        """Return ``[U, D]`` int32, each uniform in ``[0, 2^num_bits)``."""
+        # The high bits of the product of two hashes: each of them depends on every lower bit of both.
         product = self.rows.unsqueeze(1) * self.columns
-        return product.bitwise_right_shift_(32 - _NUM_BITS).bitwise_and_((1 << _NUM_BITS) - 1)
+        return product.bitwise_right_shift_(32 - num_bits).bitwise_and_((1 << num_bits) - 1)
 
 
 def table_salt(seed: int, key: str) -> int:
@@ -81,31 +81,30 @@ def round_at_random(values: Tensor, bits: RandomBits, dtype: torch.dtype) -> Ten
         bits: The random bits of these weights.
         dtype: ``float16`` or ``bfloat16``.
     """
-    rounded = (_to_float16 if dtype is torch.float16 else _to_bfloat16)(values, bits.draw())
-    if not values.numel():
-        return rounded
-    low, high = torch.aminmax(values)  # NaN if there is one
+    random = bits.draw(_DROPPED_BITS[dtype])
+    rounded = _to_float16(values, random) if dtype is torch.float16 else _to_bfloat16(values, random)
     limit = torch.finfo(dtype).max
-    if bool((low >= -limit) & (high <= limit)):
+    # The sum of all squares bounds every single one, and is the cheapest of the reductions. NaN is in no bound.
+    flat = values.flatten()
+    if float(torch.dot(flat, flat)) <= min(limit, 1e18) ** 2:
         return rounded
     return torch.where(values.abs() <= limit, rounded, values.to(dtype))
 
 
-def _to_bfloat16(values: Tensor, bits: Tensor) -> Tensor:
+def _to_bfloat16(values: Tensor, random: Tensor) -> Tensor:
     # Of sign and magnitude, the addition to the dropped bits moves the magnitude; its carry is the rounding up.
-    raised = bits.add_(values.view(torch.int32))
-    return raised.bitwise_right_shift_(_NUM_BITS).to(torch.int16).view(torch.bfloat16)
+    raised = random.add_(values.view(torch.int32))
+    return raised.bitwise_right_shift_(_DROPPED_BITS[torch.bfloat16]).to(torch.int16).view(torch.bfloat16)
 
 
-def _to_float16(values: Tensor, bits: Tensor) -> Tensor:
+def _to_float16(values: Tensor, random: Tensor) -> Tensor:
     # Below its smallest normal number float16 has a fixed spacing. Moved up by that number, such values have it too,
     # in the same place among their bits as all others.
-    is_small = torch.sign(values - functional.hardshrink(values, _FLOAT16_SMALLEST_NORMAL))
-    moved = values.add(is_small, alpha=_FLOAT16_SMALLEST_NORMAL)
-    dropped = (1 << _FLOAT16_DROPPED_BITS) - 1
-    bits.bitwise_right_shift_(_NUM_BITS - _FLOAT16_DROPPED_BITS)
-    moved.view(torch.int32).add_(bits).bitwise_and_(~dropped)
-    return moved.sub_(is_small, alpha=_FLOAT16_SMALLEST_NORMAL).to(torch.float16)
+    side = (values - functional.hardshrink(values, _FLOAT16_SMALLEST_NORMAL)).sign_()  # 0 for all others
+    moved = values.add(side, alpha=_FLOAT16_SMALLEST_NORMAL)
+    dropped = (1 << _DROPPED_BITS[torch.float16]) - 1
+    moved.view(torch.int32).add_(random).bitwise_and_(~dropped)
+    return moved.sub_(side, alpha=_FLOAT16_SMALLEST_NORMAL).to(torch.float16)
 
 
 def _mixed(values: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 Shapes: U unique rows, D columns. Arithmetic and states are float32 whatever the weights are.
 """
 
+import math
 from abc import ABC, abstractmethod
 
 import torch
@@ -53,7 +54,7 @@ class RowOptimizer(ABC):
         """
         if not self.spec.weight_decay or self.spec.weight_decay_mode is not WeightDecayMode.L2:
             return gradient
-        return gradient.add(weight.index_select(0, rows), alpha=self.spec.weight_decay)
+        return gradient.add(weight.index_select(0, rows).float(), alpha=self.spec.weight_decay)
 
     def update(
         self,
@@ -86,7 +87,7 @@ class RowOptimizer(ABC):
         self.move(values, state, rows, gradient, lr, step, mean_squares)
         if random_bits is not None and weight.dtype is not torch.float32:
             values = round_at_random(values, random_bits, weight.dtype)
-        weight.index_copy_(0, rows, values.to(weight.dtype))
+        _write_rows(weight, rows, values.to(weight.dtype))
 
 
 class SGD(RowOptimizer):
@@ -133,8 +134,8 @@ class AdaGrad(RowOptimizer):
     ) -> None:
         """Apply one step; see the base class."""
         total = state["sum"].index_select(0, rows).addcmul_(gradient, gradient)
-        state["sum"].index_copy_(0, rows, total)
-        values.addcdiv_(gradient, _root(total, 1.0, self.spec.eps), value=-lr)
+        _write_rows(state["sum"], rows, total)
+        values.addcdiv_(gradient, _root(total, self.spec.eps), value=-lr)
 
 
 class RowwiseAdaGrad(RowOptimizer):
@@ -159,8 +160,8 @@ class RowwiseAdaGrad(RowOptimizer):
     ) -> None:
         """Apply one step; see the base class."""
         total = state["sum"].index_select(0, rows).add_(_mean_squares(gradient, mean_squares))
-        state["sum"].index_copy_(0, rows, total)
-        values.addcdiv_(gradient, _root(total, 1.0, self.spec.eps).unsqueeze(1), value=-lr)
+        _write_rows(state["sum"], rows, total)
+        values.addcmul_(gradient, _root(total, self.spec.eps).reciprocal_().unsqueeze(1), value=-lr)
 
 
 class Adam(RowOptimizer):
@@ -187,9 +188,9 @@ class Adam(RowOptimizer):
         beta1, beta2 = self.spec.beta1, self.spec.beta2
         first = _moved_average(state["exp_avg"], rows, gradient, beta1)
         second = state["exp_avg_sq"].index_select(0, rows).mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        state["exp_avg_sq"].index_copy_(0, rows, second)
-        root = _root(second, 1 - beta2**step, self.spec.eps)
-        values.addcdiv_(first, root, value=-lr / (1 - beta1**step))
+        _write_rows(state["exp_avg_sq"], rows, second)
+        scale = math.sqrt(1 - beta2**step)  # of the root, moved over to the other operands: one pass less
+        values.addcdiv_(first, _root(second, self.spec.eps * scale), value=-lr * scale / (1 - beta1**step))
 
 
 class PartialRowwiseAdam(RowOptimizer):
@@ -216,8 +217,9 @@ class PartialRowwiseAdam(RowOptimizer):
         beta1, beta2 = self.spec.beta1, self.spec.beta2
         first = _moved_average(state["exp_avg"], rows, gradient, beta1)
         second = _moved_average(state["exp_avg_sq"], rows, _mean_squares(gradient, mean_squares), beta2)
-        root = _root(second, 1 - beta2**step, self.spec.eps).unsqueeze(1)
-        values.addcdiv_(first, root, value=-lr / (1 - beta1**step))
+        scale = math.sqrt(1 - beta2**step)
+        factors = _root(second, self.spec.eps * scale).reciprocal_().unsqueeze(1)
+        values.addcmul_(first, factors, value=-lr * scale / (1 - beta1**step))
 
 
 def _mean_squares(gradient: Tensor, given: Tensor | None) -> Tensor:
@@ -226,19 +228,27 @@ def _mean_squares(gradient: Tensor, given: Tensor | None) -> Tensor:
 
 def _moved_average(average: Tensor, rows: Tensor, values: Tensor, decay: float) -> Tensor:
     moved = average.index_select(0, rows).mul_(decay).add_(values, alpha=1 - decay)
-    average.index_copy_(0, rows, moved)
+    _write_rows(average, rows, moved)
     return moved
 
 
-def _root(second_moment: Tensor, correction: float, eps: float) -> Tensor:
-    """Return ``sqrt(second_moment / correction) + eps``, in the memory of ``second_moment``."""
+def _root(second_moment: Tensor, eps: float) -> Tensor:
+    """Return ``sqrt(second_moment) + eps``, in the memory of ``second_moment``."""
     root = second_moment.sqrt_()
-    if correction != 1.0:
-        root.mul_(correction**-0.5)
     if eps < _SMALLEST_EPS:
         # What has seen only zeros does not move, also without an eps (0 / 0 would be NaN).
         root.masked_fill_(root == 0, torch.inf)
     return root.add_(eps)
+
+
+def _write_rows(target: Tensor, rows: Tensor, values: Tensor) -> None:
+    """Set ``target[rows]`` to ``values``, of the same type and in one piece of memory."""
+    row_bytes = values[0].numel() * values.element_size() if rows.numel() else 0
+    is_even = target.dim() == 2 and not row_bytes % 16 and not target.data_ptr() % 16 and target.is_contiguous()
+    if is_even and target.device.type == "cpu":
+        # The copy costs by the element, so it is told of fewer and larger ones.
+        target, values = target.view(torch.complex128), values.view(torch.complex128)
+    target.index_copy_(0, rows, values)
 
 
 def create_row_optimizer(spec: SparseOptimizerSpec) -> RowOptimizer:

@@ -1,31 +1,36 @@
 """Optimizer configuration, torch-free: sparse and dense optimizers, learning-rate schedules, and their names."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from neo.errors import Finding, unknown_name
-from neo.limits import MAX_STEPS, Limits, outside_limits, without_effect
-from neo.registry import Registry
-from neo.tables.spec import WeightsDtype
+from neo.limits import MAX_STEPS, Limits, in_unit_interval, outside_limits, unread, without_effect
+from neo.optim.sparse_options import (
+    SPARSE_OPTIMIZERS,
+    SparseOptimizerConfig,
+    SparseOptimizerSpec,
+    TableOptimizer,
+    WeightDecayMode,
+)
 
-SPARSE_OPTIMIZERS: Registry[type] = Registry("sparse optimizer")
-SPARSE_OPTIMIZERS.register("sgd", "neo.optim.sparse:SGD")
-SPARSE_OPTIMIZERS.register("adagrad", "neo.optim.sparse:AdaGrad")
-SPARSE_OPTIMIZERS.register("rowwise_adagrad", "neo.optim.sparse:RowwiseAdaGrad")
-SPARSE_OPTIMIZERS.register("adam", "neo.optim.sparse:Adam")
-SPARSE_OPTIMIZERS.register("partial_rowwise_adam", "neo.optim.sparse:PartialRowwiseAdam")
+__all__ = [
+    "SPARSE_OPTIMIZERS",
+    "DenseOptimizerConfig",
+    "DenseOptimizerName",
+    "DenseOptimizerSpec",
+    "OptimConfig",
+    "OptimSpec",
+    "ScheduleConfig",
+    "ScheduleName",
+    "ScheduleSpec",
+    "SparseOptimizerConfig",
+    "SparseOptimizerSpec",
+    "TableOptimizer",
+    "WeightDecayMode",
+]
 
-
-# The hyper-parameters beside lr that each optimizer and schedule reads; of a plugin's optimizer nothing is known.
-_SPARSE_READS: Mapping[str, tuple[str, ...]] = {
-    "sgd": (),
-    "adagrad": ("eps", "initial_accumulator"),
-    "rowwise_adagrad": ("eps", "initial_accumulator"),
-    "adam": ("eps", "beta1", "beta2"),
-    "partial_rowwise_adam": ("eps", "beta1", "beta2"),
-}
 _DENSE_READS: Mapping[str, tuple[str, ...]] = {
     "sgd": ("momentum",),
     "adagrad": ("eps",),
@@ -37,13 +42,6 @@ _SCHEDULE_READS: Mapping[str, tuple[str, ...]] = {
     "linear": ("decay_steps", "final_factor"),
     "cosine": ("decay_steps", "final_factor"),
     "step": ("milestones", "step_factor"),
-}
-_STATES: Mapping[str, Mapping[str, bool]] = {
-    "sgd": {},
-    "adagrad": {"sum": False},
-    "rowwise_adagrad": {"sum": True},
-    "adam": {"exp_avg": False, "exp_avg_sq": False},
-    "partial_rowwise_adam": {"exp_avg": False, "exp_avg_sq": True},
 }
 _NOT_NEGATIVE = (0, math.inf)
 _SCHEDULE_LIMITS: Limits = {
@@ -63,17 +61,6 @@ class DenseOptimizerName(StrEnum):
     ADAMW = "adamw"
 
 
-class WeightDecayMode(StrEnum):
-    """What weight decay does to the rows that a batch touched; all other rows stay as they are.
-
-    ``L2`` adds ``weight_decay * w`` to the merged gradient, before squares and moments are taken; ``DECOUPLED``
-    subtracts ``lr * weight_decay * w`` beside the step, with the weight before it.
-    """
-
-    L2 = "l2"
-    DECOUPLED = "decoupled"
-
-
 class ScheduleName(StrEnum):
     """How the learning rates (sparse and dense alike) change over the steps."""
 
@@ -81,68 +68,6 @@ class ScheduleName(StrEnum):
     LINEAR = "linear"
     COSINE = "cosine"
     STEP = "step"
-
-
-@dataclass(frozen=True)
-class SparseOptimizerSpec:
-    """A sparse optimizer with every hyper-parameter explicit.
-
-    Attributes:
-        name: A name in ``SPARSE_OPTIMIZERS``.
-        lr: Learning rate at the start.
-        eps: Added to the root of the second moment.
-        beta1: Adam: decay of the first moment.
-        beta2: Adam: decay of the second moment.
-        initial_accumulator: AdaGrad: value of the accumulator before the first step.
-        weights_dtype: Type of the stored weights; states are always fp32.
-        weight_decay: Strength of the weight decay; 0 is none.
-        weight_decay_mode: What it does.
-        stochastic_rounding: Whether a 16-bit weight rounds at random to one of its neighbours, with the probabilities
-            that keep its mean, instead of to the nearest one. Without effect on fp32.
-
-    Raises:
-        ValueError: A name does not exist or a value is outside its limits; names each.
-    """
-
-    name: str = "rowwise_adagrad"
-    lr: float = 0.02
-    eps: float = 1e-8
-    beta1: float = 0.9
-    beta2: float = 0.999
-    initial_accumulator: float = 0.0
-    weights_dtype: WeightsDtype = WeightsDtype.FP32
-    weight_decay: float = 0.0
-    weight_decay_mode: WeightDecayMode = WeightDecayMode.L2
-    stochastic_rounding: bool = True
-
-    def __post_init__(self) -> None:
-        if findings := _sparse_findings(self):
-            raise ValueError("SparseOptimizerSpec: " + ", ".join(str(finding) for finding in findings))
-
-    @property
-    def is_rowwise(self) -> bool:
-        """Whether it keeps one state value per row (so that a column split changes it)."""
-        return self.name in ("rowwise_adagrad", "partial_rowwise_adam")
-
-    @property
-    def rounds_stochastically(self) -> bool:
-        """Whether updates round at random: only 16-bit weights do."""
-        return self.stochastic_rounding and self.weights_dtype is not WeightsDtype.FP32
-
-    @property
-    def states(self) -> Mapping[str, bool]:
-        """Names of its state tensors, and whether each holds one value per row instead of one per element."""
-        return _STATES[self.name]
-
-    def state_bytes(self, num_rows: int, num_columns: int) -> int:
-        """Bytes of optimizer state of a shard of this shape."""
-        if self.name == "sgd":
-            return 0
-        if self.name == "rowwise_adagrad":
-            return 4 * num_rows
-        if self.name == "partial_rowwise_adam":
-            return 4 * num_rows * num_columns + 4 * num_rows
-        return (8 if self.name == "adam" else 4) * num_rows * num_columns
 
 
 @dataclass(frozen=True)
@@ -182,39 +107,24 @@ class ScheduleSpec:
 
 @dataclass(frozen=True)
 class OptimSpec:
-    """All of ``optim.*``, resolved."""
+    """All of ``optim.*``, resolved.
+
+    Attributes:
+        sparse: The optimizer of all tables.
+        dense: The optimizer of everything else.
+        schedule: How all learning rates change.
+        tables: What single tables have in place of ``sparse``'s hyper-parameters.
+    """
 
     sparse: SparseOptimizerSpec
     dense: DenseOptimizerSpec
     schedule: ScheduleSpec
+    tables: tuple[TableOptimizer, ...] = ()
 
-
-def _sparse_findings(optimizer: "SparseOptimizerSpec | SparseOptimizerConfig") -> list[Finding]:
-    """Return the names that do not exist and the values outside their limits."""
-    findings = []
-    if optimizer.name not in SPARSE_OPTIMIZERS:
-        findings.append(unknown_name("name", optimizer.name, "sparse optimizer", SPARSE_OPTIMIZERS.names()))
-    if optimizer.weights_dtype not in list(WeightsDtype):
-        findings.append(unknown_name("weights_dtype", optimizer.weights_dtype, "weights type", list(WeightsDtype)))
-    findings += outside_limits(optimizer, dict.fromkeys(("lr", "eps", "initial_accumulator"), _NOT_NEGATIVE))
-    return findings + _in_unit_interval(optimizer, ("beta1", "beta2"))
-
-
-@dataclass
-class SparseOptimizerConfig:
-    """``optim.sparse.*``."""
-
-    name: str = "rowwise_adagrad"
-    lr: float = 0.02
-    eps: float = 1e-8
-    beta1: float = 0.9
-    beta2: float = 0.999
-    initial_accumulator: float = 0.0
-    weights_dtype: str = "fp32"
-
-    def validate(self) -> list[Finding]:
-        """Return every mistake, keys relative to ``optim.sparse``."""
-        return _sparse_findings(self) + without_effect(self, _unread(_SPARSE_READS, self.name), self.name)
+    def sparse_for(self, table: str) -> SparseOptimizerSpec:
+        """Return the optimizer of the table that ``optim.sparse.tables`` calls ``table``."""
+        own = [entry for entry in self.tables if entry.name == table]
+        return own[0].applied_to(self.sparse) if own else self.sparse
 
 
 @dataclass
@@ -237,8 +147,8 @@ class DenseOptimizerConfig:
         if self.name not in list(DenseOptimizerName):
             findings.append(unknown_name("name", self.name, "dense optimizer", list(DenseOptimizerName)))
         findings += outside_limits(self, dict.fromkeys(("lr", "eps", "weight_decay", "momentum"), _NOT_NEGATIVE))
-        findings += _in_unit_interval(self, ("beta1", "beta2"))
-        return findings + without_effect(self, _unread(_DENSE_READS, self.name), self.name)
+        findings += in_unit_interval(self, ("beta1", "beta2"))
+        return findings + without_effect(self, unread(_DENSE_READS, self.name), self.name)
 
 
 @dataclass
@@ -264,7 +174,7 @@ class ScheduleConfig:
             findings.append(Finding("milestones", "'step' needs at least one step number, not []"))
         if list(self.milestones) != sorted(set(self.milestones)) or any(m < 0 for m in self.milestones):
             findings.append(Finding("milestones", f"{self.milestones} must rise and be at least 0"))
-        return findings + without_effect(self, _unread(_SCHEDULE_READS, self.name), self.name)
+        return findings + without_effect(self, unread(_SCHEDULE_READS, self.name), self.name)
 
 
 @dataclass
@@ -282,17 +192,10 @@ class OptimConfig:
 
     def to_spec(self) -> OptimSpec:
         """Return the frozen form of a valid configuration."""
-        sparse, dense, schedule = self.sparse, self.dense, self.schedule
+        dense, schedule = self.dense, self.schedule
         return OptimSpec(
-            sparse=SparseOptimizerSpec(
-                name=sparse.name,
-                lr=sparse.lr,
-                eps=sparse.eps,
-                beta1=sparse.beta1,
-                beta2=sparse.beta2,
-                initial_accumulator=sparse.initial_accumulator,
-                weights_dtype=WeightsDtype(sparse.weights_dtype),
-            ),
+            sparse=self.sparse.to_spec(),
+            tables=self.sparse.table_optimizers(),
             dense=DenseOptimizerSpec(
                 name=DenseOptimizerName(dense.name),
                 lr=dense.lr,
@@ -311,16 +214,3 @@ class OptimConfig:
                 step_factor=schedule.step_factor,
             ),
         )
-
-
-def _unread(reads: Mapping[str, tuple[str, ...]], name: str) -> dict[str, list[str]]:
-    """Return the keys that ``name`` does not read, each with the names that do; none for an unknown name."""
-    if name not in reads:
-        return {}
-    unread = sorted({key for keys in reads.values() for key in keys} - set(reads[name]))
-    return {key: [other for other, keys in reads.items() if key in keys] for key in unread}
-
-
-def _in_unit_interval(config: object, names: Sequence[str]) -> list[Finding]:
-    values = {name: getattr(config, name) for name in names}
-    return [Finding(n, f"{v} is outside [0, 1)") for n, v in values.items() if not 0 <= v < 1]

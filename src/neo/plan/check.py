@@ -1,14 +1,33 @@
 """Whether a plan is whole: made for this world, every table exactly once, every table tiled exactly."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from neo.errors import Finding
 from neo.plan.sharding_plan import Shard, ShardingPlan, ShardingType, TablePlan
 from neo.plan.table_names import nearest_table
+from neo.plan.tiling import (
+    beyond_a_node,
+    columns_of,
+    gaps_and_overlaps,
+    have,
+    in_words,
+    listed,
+    not_full,
+    out_of_bounds,
+    rows_of,
+    twice_on_a_rank,
+    without_columns,
+)
 from neo.tables.spec import TableSpec
 
-Range = tuple[int, int]
+
+@dataclass(frozen=True)
+class _World:
+    """The ranks that a plan was made for."""
+
+    size: int
+    local_size: int
 
 
 def check_plan(
@@ -33,17 +52,25 @@ def check_plan(
         findings.append(Finding(f"tables.{key}", "the model has no such table", nearest_table(key, missing or tables)))
     for key, table_plan in plan.tables.items():
         if key in tables:
-            in_table = check_table_plan(table_plan, tables[key], plan.world_size)
+            in_table = check_table_plan(table_plan, tables[key], plan.world_size, plan.local_world_size)
             findings += [finding.under(f"tables.{key}") for finding in in_table]
     return findings
 
 
-def check_table_plan(table_plan: TablePlan, table: TableSpec, world_size: int) -> list[Finding]:
-    """Return everything that is wrong with the placement of one table, keys relative to it."""
-    findings = _out_of_bounds(table_plan.shards, table, world_size)
+def check_table_plan(table_plan: TablePlan, table: TableSpec, world_size: int, local_world_size: int) -> list[Finding]:
+    """Return everything that is wrong with the placement of one table, keys relative to it.
+
+    Args:
+        table_plan: The placement.
+        table: The table.
+        world_size: Ranks of the plan.
+        local_world_size: Ranks of a full node of the plan; the last node may have fewer.
+    """
+    findings = out_of_bounds(table_plan.shards, table, world_size)
     if findings:
         return findings
-    return _CHECKS[table_plan.sharding_type](table_plan.shards, table, world_size)
+    world = _World(world_size, max(1, local_world_size))
+    return _CHECKS[table_plan.sharding_type](table_plan.shards, table, world)
 
 
 def _check_world(key: str, planned: int, actual: int) -> list[Finding]:
@@ -52,101 +79,82 @@ def _check_world(key: str, planned: int, actual: int) -> list[Finding]:
     return [Finding(key, f"the plan was made for {planned}, but this run has {actual}", "plan again for this world")]
 
 
-def _out_of_bounds(shards: Sequence[Shard], table: TableSpec, world_size: int) -> list[Finding]:
-    findings = []
+def _check_table_wise(shards: Sequence[Shard], table: TableSpec, world: _World) -> list[Finding]:
+    if len(shards) != 1:
+        return [Finding("shards", f"a table_wise table has exactly one shard, not {len(shards)}")]
+    return not_full(shards, table, ("rows", "columns"))
+
+
+def _check_row_wise(shards: Sequence[Shard], table: TableSpec, world: _World) -> list[Finding]:
+    findings = not_full(shards, table, ("columns",))
+    return findings + gaps_and_overlaps(map(rows_of, shards), table.num_embeddings, in_words("rows"))
+
+
+def _check_column_wise(shards: Sequence[Shard], table: TableSpec, world: _World) -> list[Finding]:
+    findings = not_full(shards, table, ("rows",)) + without_columns(shards)
+    return findings + gaps_and_overlaps(map(columns_of, shards), table.embedding_dim, in_words("columns"))
+
+
+def _check_table_row_wise(shards: Sequence[Shard], table: TableSpec, world: _World) -> list[Finding]:
+    return _check_row_wise(shards, table, world) + _on_one_node(shards, world, "table_row_wise", "row_wise")
+
+
+def _check_table_column_wise(shards: Sequence[Shard], table: TableSpec, world: _World) -> list[Finding]:
+    return _check_column_wise(shards, table, world) + _on_one_node(shards, world, "table_column_wise", "column_wise")
+
+
+def _check_grid(shards: Sequence[Shard], table: TableSpec, world: _World) -> list[Finding]:
+    """Check that the columns are tiled by ranges, and the rows of each range by shards on one node."""
+    by_columns: dict[tuple[int, int], list[int]] = {}
     for index, shard in enumerate(shards):
-        if not 0 <= shard.rank < world_size:
-            findings.append(Finding(f"shards[{index}].rank", f"rank {shard.rank} is outside [0, {world_size})"))
-        sides = (
-            ("rows", shard.row_begin, shard.row_end, table.num_embeddings),
-            ("columns", shard.column_begin, shard.column_end, table.embedding_dim),
+        by_columns.setdefault(columns_of(shard), []).append(index)
+    findings = without_columns(shards)
+    findings += gaps_and_overlaps(by_columns, table.embedding_dim, in_words("columns"))
+    if findings:
+        return findings
+    for columns, indices in sorted(by_columns.items()):
+        of = in_words(" of columns")(columns)
+        rows = (rows_of(shards[index]) for index in indices)
+        findings += gaps_and_overlaps(rows, table.num_embeddings, in_words("rows", of))
+        findings += beyond_a_node(
+            indices,
+            shards,
+            what=f"columns [{columns[0]}, {columns[1]}) of a grid table",
+            fix="cut the columns there",
+            world_size=world.size,
+            local_world_size=world.local_size,
         )
-        for side, begin, end, length in sides:
-            if not 0 <= begin <= end <= length:
-                problem = f"[{begin}, {end}) is no range within [0, {length}), the {side} of the table"
-                findings.append(Finding(f"shards[{index}].{side}", problem))
     return findings
 
 
-def _check_table_wise(shards: Sequence[Shard], table: TableSpec, world_size: int) -> list[Finding]:
-    if len(shards) != 1:
-        return [Finding("shards", f"a table_wise table has exactly one shard, not {len(shards)}")]
-    return _not_full(shards, table, ("rows", "columns"))
-
-
-def _check_row_wise(shards: Sequence[Shard], table: TableSpec, world_size: int) -> list[Finding]:
-    findings = _not_full(shards, table, ("columns",))
-    return findings + _tiling(shards, table.num_embeddings, "rows", lambda s: (s.row_begin, s.row_end))
-
-
-def _check_column_wise(shards: Sequence[Shard], table: TableSpec, world_size: int) -> list[Finding]:
-    findings = _not_full(shards, table, ("rows",))
-    for index, shard in enumerate(shards):
-        if shard.num_columns == 0:
-            findings.append(Finding(f"shards[{index}].columns", "a column shard without columns", "leave it out"))
-    return findings + _tiling(shards, table.embedding_dim, "columns", lambda s: (s.column_begin, s.column_end))
-
-
-def _check_data_parallel(shards: Sequence[Shard], table: TableSpec, world_size: int) -> list[Finding]:
-    findings = _not_full(shards, table, ("rows", "columns")) + _twice_on_a_rank(shards)
-    absent = sorted(set(range(world_size)) - {shard.rank for shard in shards})
+def _check_data_parallel(shards: Sequence[Shard], table: TableSpec, world: _World) -> list[Finding]:
+    findings = not_full(shards, table, ("rows", "columns")) + twice_on_a_rank(shards)
+    absent = sorted(set(range(world.size)) - {shard.rank for shard in shards})
     if absent:
-        problem = f"a data_parallel table is on every rank, but {_listed(absent)} {_have(absent)} no shard"
+        problem = f"a data_parallel table is on every rank, but {listed(absent)} {have(absent)} no shard"
         findings.append(Finding("shards", problem, 'write ranks: "all"'))
     return findings
 
 
-_CHECKS: Mapping[ShardingType, Callable[[Sequence[Shard], TableSpec, int], list[Finding]]] = {
+_CHECKS: Mapping[ShardingType, Callable[[Sequence[Shard], TableSpec, _World], list[Finding]]] = {
     ShardingType.TABLE_WISE: _check_table_wise,
     ShardingType.ROW_WISE: _check_row_wise,
     ShardingType.COLUMN_WISE: _check_column_wise,
     ShardingType.DATA_PARALLEL: _check_data_parallel,
+    ShardingType.TABLE_ROW_WISE: _check_table_row_wise,
+    ShardingType.TABLE_COLUMN_WISE: _check_table_column_wise,
+    ShardingType.GRID: _check_grid,
 }
 
 
-def _not_full(shards: Sequence[Shard], table: TableSpec, sides: tuple[str, ...]) -> list[Finding]:
-    findings = []
-    for index, shard in enumerate(shards):
-        ranges = {
-            "rows": (shard.row_begin, shard.row_end, table.num_embeddings),
-            "columns": (shard.column_begin, shard.column_end, table.embedding_dim),
-        }
-        for side in sides:
-            begin, end, length = ranges[side]
-            if (begin, end) != (0, length):
-                problem = f"[{begin}, {end}) must be all {side} of the table, [0, {length}), for this sharding type"
-                findings.append(Finding(f"shards[{index}].{side}", problem))
-    return findings
-
-
-def _twice_on_a_rank(shards: Sequence[Shard]) -> list[Finding]:
-    counts = Counter(shard.rank for shard in shards)
-    twice = sorted(rank for rank, count in counts.items() if count > 1)
-    if not twice:
+def _on_one_node(shards: Sequence[Shard], world: _World, kind: str, wider: str) -> list[Finding]:
+    if not shards:
         return []
-    return [Finding("shards", f"{_listed(twice)} {_have(twice)} more than one shard of this table", "join them")]
-
-
-def _tiling(shards: Sequence[Shard], length: int, side: str, bounds: Callable[[Shard], Range]) -> list[Finding]:
-    """Check that the ranges of ``shards`` cover ``[0, length)`` exactly once."""
-    findings = []
-    reached = 0
-    for begin, end in sorted(bounds(shard) for shard in shards if bounds(shard)[0] < bounds(shard)[1]):
-        if begin > reached:
-            findings.append(Finding("shards", f"{side} [{reached}, {begin}) are in no shard"))
-        if begin < reached:
-            findings.append(Finding("shards", f"{side} [{begin}, {min(end, reached)}) are in more than one shard"))
-        reached = max(reached, end)
-    if reached < length:
-        findings.append(Finding("shards", f"{side} [{reached}, {length}) are in no shard"))
-    return findings
-
-
-def _have(ranks: Sequence[int]) -> str:
-    return "has" if len(ranks) == 1 else "have"
-
-
-def _listed(ranks: Sequence[int], limit: int = 8) -> str:
-    named = ", ".join(str(rank) for rank in ranks[:limit])
-    more = f" and {len(ranks) - limit} more" if len(ranks) > limit else ""
-    return f"rank{'' if len(ranks) == 1 else 's'} {named}{more}"
+    return beyond_a_node(
+        range(len(shards)),
+        shards,
+        what=f"a {kind} table",
+        fix=wider,
+        world_size=world.size,
+        local_world_size=world.local_size,
+    )

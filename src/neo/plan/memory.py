@@ -48,12 +48,19 @@ def table_bytes(table_plan: TablePlan, optimizer: SparseOptimizerSpec) -> Memory
     return total
 
 
-def rank_bytes(plan: ShardingPlan, optimizer: SparseOptimizerSpec) -> tuple[Mapping[Tier, MemoryBytes], ...]:
-    """Return, for each rank, the bytes in each tier."""
+def rank_bytes(
+    plan: ShardingPlan, optimizers: Mapping[str, SparseOptimizerSpec]
+) -> tuple[Mapping[Tier, MemoryBytes], ...]:
+    """Return, for each rank, the bytes in each tier.
+
+    Args:
+        plan: The plan.
+        optimizers: The sparse optimizer of each table, by plan key.
+    """
     ranks = [{tier: MemoryBytes() for tier in Tier} for _ in range(plan.world_size)]
-    for table_plan in plan.tables.values():
+    for key, table_plan in plan.tables.items():
         for shard in table_plan.shards:
-            ranks[shard.rank][table_plan.tier] += shard_bytes(shard, optimizer)
+            ranks[shard.rank][table_plan.tier] += shard_bytes(shard, optimizers[key])
     return tuple(ranks)
 
 

@@ -107,7 +107,8 @@ def _read_content(
     for written, entry in entries.items():
         key = _full_key(written, tables, placed, findings)
         table = None if tables is None else tables.get(key)
-        table_plan = _read_table(entry, f"tables.{written}", table, world_size, findings)
+        world = None if world_size is None or local_world_size is None else (world_size, local_world_size)
+        table_plan = _read_table(entry, f"tables.{written}", table, world, findings)
         if table_plan is not None:
             placed[key] = table_plan
     if world_size is None or local_world_size is None:
@@ -129,7 +130,7 @@ def _full_key(
 
 
 def _read_table(
-    entry: object, place: str, table: TableSpec | None, world_size: int | None, findings: list[Finding]
+    entry: object, place: str, table: TableSpec | None, world: tuple[int, int] | None, findings: list[Finding]
 ) -> TablePlan | None:
     if not isinstance(entry, Mapping):
         findings.append(Finding(place, f"must be an object, not {type(entry).__name__}"))
@@ -142,8 +143,9 @@ def _read_table(
         found.append(Finding("kernel", f"{kernel!r} is not a name", "write auto or an ops backend"))
     cache_bytes = whole_number(entry, "cache_bytes", found, lowest=0, default=0)
     shards = None
-    if sharding_type is not None and world_size is not None:
-        shards = ShardReader(sharding_type, table, world_size, found).read(entry)
+    if sharding_type is not None and world is not None:
+        reader = ShardReader(sharding_type, table, world_size=world[0], local_world_size=world[1], findings=found)
+        shards = reader.read(entry)
     findings += [finding.under(place) for finding in found]
     if found or sharding_type is None or tier is None or shards is None or cache_bytes is None:
         return None

@@ -15,7 +15,7 @@ class PlanView:
     Attributes:
         plan: The plan.
         tables: The tables, by plan key.
-        optimizer: The sparse optimizer: it decides the bytes of state.
+        optimizers: The sparse optimizer of each table, by plan key: it decides the bytes of state.
         capacity_bytes: HBM of one rank; None leaves the column out.
         per_shard: Keys of tables whose column shards keep their own row-wise state.
         fallbacks: Kernels that were replaced, and why.
@@ -23,7 +23,7 @@ class PlanView:
 
     plan: ShardingPlan
     tables: Mapping[str, TableSpec]
-    optimizer: SparseOptimizerSpec
+    optimizers: Mapping[str, SparseOptimizerSpec]
     capacity_bytes: int | None = None
     per_shard: tuple[str, ...] = ()
     fallbacks: tuple[str, ...] = ()

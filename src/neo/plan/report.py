@@ -11,7 +11,7 @@ from rich.text import Text
 
 from neo.plan.memory import MemoryBytes, rank_bytes, table_bytes
 from neo.plan.plan_view import PlanView
-from neo.plan.sharding_plan import ShardingType, TablePlan, Tier
+from neo.plan.sharding_plan import SPLIT_BY_COLUMNS, TablePlan, Tier
 from neo.plan.table_names import bare_name
 from neo.units import format_bytes
 
@@ -50,7 +50,7 @@ def rank_list(ranks: Sequence[int], world_size: int) -> str:
 
 
 def _tables(view: PlanView) -> Table:
-    sizes = {key: table_bytes(placed, view.optimizer).total for key, placed in view.plan.tables.items()}
+    sizes = {key: table_bytes(placed, view.optimizers[key]).total for key, placed in view.plan.tables.items()}
     keys = list(view.plan.tables)
     shown = set(keys)
     if len(keys) > _MOST_TABLES:
@@ -95,13 +95,13 @@ def _table_row(view: PlanView, key: str, name: str, size: int) -> tuple[str, ...
 
 def _sharding(placed: TablePlan, per_shard: bool) -> str:
     words = placed.sharding_type.value
-    if placed.sharding_type is ShardingType.COLUMN_WISE:
-        words += f" {len(placed.shards)}x" + (" per_shard" if per_shard else "")
+    if placed.sharding_type in SPLIT_BY_COLUMNS:
+        words += f" {len(placed.column_ranges)}x" + (" per_shard" if per_shard else "")
     return words if placed.tier is Tier.HBM else f"{words} {placed.tier}"
 
 
 def _ranks(view: PlanView) -> Table:
-    totals = [_over_tiers(tiers) for tiers in rank_bytes(view.plan, view.optimizer)]
+    totals = [_over_tiers(tiers) for tiers in rank_bytes(view.plan, view.optimizers)]
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     grid.add_column("rank")
     for heading in ("weights", "optimizer", "total"):
@@ -143,8 +143,9 @@ def _notes(view: PlanView) -> list[str]:
     notes = []
     if view.per_shard:
         count = f"{len(view.per_shard)} table{'' if len(view.per_shard) == 1 else 's'}"
+        names = " and ".join(sorted({view.optimizers[key].name for key in view.per_shard}))
         notes.append(
-            f"column_wise_semantics is per_shard: on {count} each column shard keeps its own {view.optimizer.name} "
+            f"column_wise_semantics is per_shard: on {count} each column shard keeps its own {names} "
             "state, which trains differently from the unsharded table."
         )
     notes += view.fallbacks[:_MOST_NOTES]

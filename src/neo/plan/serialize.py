@@ -10,24 +10,27 @@ The format (ranges are half-open, ``[begin, end]``)::
 
 ``fingerprint`` is checked only if present: delete the line after an edit. ``kernel``, ``tier`` and ``cache_bytes`` may
 be left out (``auto``, ``hbm``, 0). A key may be shortened to the bare name of the table where that is unique. One line
-may stand for a run of shards: ``"ranks": [a, b]`` in place of ``"rank"`` cuts its rows (``row_wise``) or columns
-(``column_wise``) into b - a equal parts, for the ranks a to b - 1 in order; of a ``data_parallel`` table each rank gets
-the whole range. ``"ranks": "all"`` is every rank; a ``data_parallel`` table may have it in place of ``shards``.
+may stand for a run of shards: ``"ranks": [a, b]`` in place of ``"rank"`` cuts its rows (``row_wise`` and
+``table_row_wise``) or columns (``column_wise`` and ``table_column_wise``) into b - a equal parts, for the ranks a to
+b - 1 in order. Of a ``grid`` table, whose ranks must then be a part of one node or whole nodes, it cuts the columns
+into equal parts, one per node, and the rows of each as evenly as can be over the ranks of its node. Of a
+``data_parallel`` table each rank gets the whole range. ``"ranks": "all"`` is every rank; a ``data_parallel`` table may
+have it in place of ``shards``.
 """
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from neo.plan.plan_reader import plan_from_dict, read_plan
-from neo.plan.sharding_plan import Shard, ShardingPlan, ShardingType, TablePlan
+from neo.plan.runs import Line, lines_of
+from neo.plan.sharding_plan import ShardingPlan, TablePlan
 
 __all__ = ["VERSION", "plan_from_dict", "plan_text", "plan_to_dict", "read_plan", "write_plan"]
 
 VERSION = 1
-_LONGEST_PLAIN_RUN = 8  # Longer runs are abbreviated; the plans of one node stay plain.
 
 
 def plan_to_dict(plan: ShardingPlan, fingerprint: str | None = None) -> dict[str, Any]:
@@ -39,7 +42,7 @@ def plan_to_dict(plan: ShardingPlan, fingerprint: str | None = None) -> dict[str
     }
     if fingerprint is not None:
         head["fingerprint"] = fingerprint
-    tables = {key: _table_to_dict(table_plan, plan.world_size) for key, table_plan in plan.tables.items()}
+    tables = {key: _table_to_dict(table_plan, plan) for key, table_plan in plan.tables.items()}
     return head | {"tables": tables}
 
 
@@ -65,47 +68,19 @@ def _table_text(table: Mapping[str, Any]) -> str:
     return f'{{\n      {head},\n      "shards": [\n{shards}\n      ]\n    }}'
 
 
-def _table_to_dict(table_plan: TablePlan, world_size: int) -> dict[str, Any]:
+def _table_to_dict(table_plan: TablePlan, plan: ShardingPlan) -> dict[str, Any]:
+    lines = lines_of(table_plan.shards, table_plan.sharding_type, plan.world_size, plan.local_world_size)
     return {
         "sharding_type": table_plan.sharding_type.value,
         "kernel": table_plan.kernel,
         "tier": table_plan.tier.value,
         "cache_bytes": table_plan.cache_bytes,
-        "shards": [
-            entry
-            for run in _runs(table_plan.shards, table_plan.sharding_type)
-            for entry in _run_to_dicts(run, world_size)
-        ],
+        "shards": [_line_to_dict(line, plan.world_size) for line in lines],
     }
 
 
-def _runs(shards: Sequence[Shard], sharding_type: ShardingType) -> list[list[Shard]]:
-    """Group neighbouring shards that one line can stand for."""
-    runs: list[list[Shard]] = []
-    for shard in shards:
-        if runs and _continues(runs[-1][-1], shard, sharding_type):
-            runs[-1].append(shard)
-        else:
-            runs.append([shard])
-    return runs
-
-
-def _continues(last: Shard, shard: Shard, sharding_type: ShardingType) -> bool:
-    if shard.rank != last.rank + 1 or (shard.num_rows, shard.num_columns) != (last.num_rows, last.num_columns):
-        return False
-    if sharding_type is ShardingType.ROW_WISE:
-        return shard.row_begin == last.row_end and shard.column_begin == last.column_begin
-    if sharding_type is ShardingType.COLUMN_WISE:
-        return shard.column_begin == last.column_end and shard.row_begin == last.row_begin
-    return (shard.row_begin, shard.column_begin) == (last.row_begin, last.column_begin)
-
-
-def _run_to_dicts(run: Sequence[Shard], world_size: int) -> list[dict[str, Any]]:
-    if len(run) <= _LONGEST_PLAIN_RUN:
-        return [{"rank": shard.rank} | _ranges(shard, shard) for shard in run]
-    ranks: Any = "all" if len(run) == world_size else [run[0].rank, run[-1].rank + 1]
-    return [{"ranks": ranks} | _ranges(run[0], run[-1])]
-
-
-def _ranges(first: Shard, last: Shard) -> dict[str, list[int]]:
-    return {"rows": [first.row_begin, last.row_end], "columns": [first.column_begin, last.column_end]}
+def _line_to_dict(line: Line, world_size: int) -> dict[str, Any]:
+    ranges = {"rows": list(line.rows), "columns": list(line.columns)}
+    if not line.is_run:
+        return {"rank": line.ranks[0]} | ranges
+    return {"ranks": "all" if line.ranks == (0, world_size) else list(line.ranks)} | ranges

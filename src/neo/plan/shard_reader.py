@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from neo.errors import Finding, did_you_mean
-from neo.plan.sharding_plan import Shard, ShardingType
+from neo.plan.runs import CUT_COLUMNS, CUT_ROWS, cut_equally, grid_shards, nodes_within
+from neo.plan.sharding_plan import Shard, ShardingType, reading_order
 from neo.tables.spec import TableSpec
 
 _SHARD_KEYS = ("rank", "ranks", "rows", "columns")
@@ -39,15 +40,23 @@ class ShardReader:
         sharding_type: How the table is split.
         table: The table, if known: it supplies ranges that are left out.
         world_size: Ranks of the plan.
+        local_world_size: Ranks of a full node.
         findings: Where mistakes go, with keys relative to the table.
     """
 
     def __init__(
-        self, sharding_type: ShardingType, table: TableSpec | None, world_size: int, findings: list[Finding]
+        self,
+        sharding_type: ShardingType,
+        table: TableSpec | None,
+        *,
+        world_size: int,
+        local_world_size: int,
+        findings: list[Finding],
     ) -> None:
         self._sharding_type = sharding_type
         self._table = table
         self._world_size = world_size
+        self._local_world_size = local_world_size
         self._findings = findings
 
     def read(self, entry: Mapping[str, Any]) -> tuple[Shard, ...] | None:
@@ -61,7 +70,7 @@ class ShardReader:
                 self._findings.append(Finding("shards", problem))
             return None
         shards = [shard for index, item in enumerate(written) for shard in self._read_item(item, f"shards[{index}]")]
-        return tuple(sorted(shards, key=lambda s: (s.row_begin, s.column_begin, s.row_end, s.rank)))
+        return tuple(sorted(shards, key=reading_order))
 
     def _whole_table(self, entry: Mapping[str, Any]) -> list[dict[str, Any]] | None:
         """Return the one shard entry that ``"ranks": "all"`` of a table stands for."""
@@ -128,25 +137,39 @@ class ShardReader:
         """Spread one line over its ranks."""
         if self._sharding_type is ShardingType.DATA_PARALLEL:
             return [Shard(rank, *rows, *columns) for rank in ranks]
-        if self._sharding_type is ShardingType.ROW_WISE:
-            parts = self._cut(rows, ranks, f"{place}.rows")
+        if self._sharding_type in CUT_ROWS:
+            parts = self._cut(rows, len(ranks), "ranks", f"{place}.rows")
             return [Shard(rank, *part, *columns) for rank, part in zip(ranks, parts, strict=False)]
-        if self._sharding_type is ShardingType.COLUMN_WISE:
-            parts = self._cut(columns, ranks, f"{place}.columns")
+        if self._sharding_type in CUT_COLUMNS:
+            parts = self._cut(columns, len(ranks), "ranks", f"{place}.columns")
             return [Shard(rank, *rows, *part) for rank, part in zip(ranks, parts, strict=False)]
+        if self._sharding_type is ShardingType.GRID:
+            return self._grid(ranks, rows, columns, place)
         problem = f"a {self._sharding_type} table cannot be spread over ranks"
         self._findings.append(Finding(f"{place}.ranks", problem, "write rank"))
         return []
 
-    def _cut(self, bounds: Range, ranks: range, place: str) -> list[Range]:
-        """Cut a range into equal parts, one per rank."""
-        begin, end = bounds
-        width, rest = divmod(end - begin, len(ranks))
-        if rest > 0:
-            problem = f"[{begin}, {end}) cannot be cut into {len(ranks)} equal parts for the ranks of this line"
+    def _grid(self, ranks: range, rows: Range, columns: Range, place: str) -> list[Shard]:
+        """Spread one line over nodes by columns, and over the ranks of each by rows."""
+        nodes = nodes_within((ranks.start, ranks.stop), self._world_size, self._local_world_size)
+        if nodes is None:
+            problem = (
+                f"[{ranks.start}, {ranks.stop}] is neither a part of one node nor whole nodes of "
+                f"{self._local_world_size} ranks"
+            )
+            self._findings.append(Finding(f"{place}.ranks", problem, "write a line for each node"))
+            return []
+        parts = self._cut(columns, len(nodes), "nodes", f"{place}.columns")
+        return grid_shards(nodes, rows, parts) if parts else []
+
+    def _cut(self, bounds: Range, num_parts: int, of: str, place: str) -> list[Range]:
+        """Cut a range into equal parts, one for each of the line's ranks or nodes."""
+        parts = cut_equally(bounds, num_parts)
+        if parts is None:
+            problem = f"[{bounds[0]}, {bounds[1]}) cannot be cut into {num_parts} equal parts for the {of} of this line"
             self._findings.append(Finding(place, problem, "write two lines, each with parts of one size"))
             return []
-        return [(begin + index * width, begin + (index + 1) * width) for index in range(len(ranks))]
+        return parts
 
 
 def _is_int(value: object) -> bool:

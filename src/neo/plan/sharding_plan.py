@@ -25,6 +25,10 @@ class ShardingType(StrEnum):
     GRID = "grid"
 
 
+SPLIT_BY_COLUMNS = (ShardingType.COLUMN_WISE, ShardingType.TABLE_COLUMN_WISE, ShardingType.GRID)
+"""Types that cut the columns of a table, where it is wide enough and there are several places for them."""
+
+
 class Tier(StrEnum):
     """The memory that holds a shard."""
 
@@ -100,6 +104,11 @@ class ShardingPlan:
     world_size: int
     local_world_size: int
     tables: Mapping[str, TablePlan] = field(default_factory=dict)
+
+
+def reading_order(shard: Shard) -> tuple[int, int, int, int]:
+    """Return what the shards of one table are sorted by: rows, columns, and where those are empty the rank."""
+    return shard.row_begin, shard.column_begin, shard.row_end, shard.rank
 
 
 def even_splits(length: int, num_parts: int, multiple: int = 1) -> list[tuple[int, int]]:

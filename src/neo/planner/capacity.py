@@ -1,5 +1,6 @@
 """Whether a plan fits the memory of the machine, and what to say if it does not."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from neo.errors import InfeasiblePlanError
@@ -46,20 +47,22 @@ class ShortOfMemoryError(InfeasiblePlanError):
         self.shortage = shortage
 
 
-def check_capacity(plan: ShardingPlan, *, optimizer: SparseOptimizerSpec, hardware: HardwareSpec) -> None:
-    """Compare the bytes of each rank and tier with the machine.
+def check_capacity(
+    plan: ShardingPlan, *, optimizers: Mapping[str, SparseOptimizerSpec], hardware: HardwareSpec
+) -> None:
+    """Compare the bytes of each rank and tier with the machine; ``optimizers`` by plan key.
 
     Raises:
         InfeasiblePlanError: A rank holds more than it can; names the largest table there.
     """
     capacity = capacity_per_rank(hardware)
-    ranks = rank_bytes(plan, optimizer)
+    ranks = rank_bytes(plan, optimizers)
     for tier in Tier:
         fullest = max(range(plan.world_size), key=lambda rank: (ranks[rank][tier].total, -rank))
         needed = ranks[fullest][tier].total
         if needed <= capacity[tier]:
             continue
-        key, size = _largest_table(plan, fullest, tier, optimizer)
+        key, size = _largest_table(plan, fullest, tier, optimizers)
         lines = (
             f"the plan does not fit: rank {fullest} is to hold {_exact(needed)} of {tier}, but has "
             f"{_exact(capacity[tier])}.",
@@ -83,7 +86,7 @@ def infeasible(
     """
     needed, capacity = error.piece.num_bytes, problem.capacity_bytes
     how = "however it is split" if sharding_type is None else f"with the forced type {sharding_type}"
-    smallest = sum(problem.bytes_of(task.table.num_embeddings, task.table.embedding_dim) for task in problem.tasks)
+    smallest = sum(task.whole_bytes for task in problem.tasks)
     total = capacity * problem.world_size
     proven = needed > capacity or smallest > total
     together = "1 rank has" if problem.world_size == 1 else f"{problem.world_size} ranks have"
@@ -105,9 +108,11 @@ def _left(error: DoesNotFitError, capacity: int) -> str:
     return f"the best rank ({error.rank}) has {_exact(error.free_bytes)} left of {_exact(capacity)}"
 
 
-def _largest_table(plan: ShardingPlan, rank: int, tier: Tier, optimizer: SparseOptimizerSpec) -> tuple[str, int]:
+def _largest_table(
+    plan: ShardingPlan, rank: int, tier: Tier, optimizers: Mapping[str, SparseOptimizerSpec]
+) -> tuple[str, int]:
     sizes = {
-        key: sum(shard_bytes(shard, optimizer).total for shard in placed.shards if shard.rank == rank)
+        key: sum(shard_bytes(shard, optimizers[key]).total for shard in placed.shards if shard.rank == rank)
         for key, placed in plan.tables.items()
         if placed.tier is tier
     }

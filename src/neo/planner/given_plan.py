@@ -9,8 +9,9 @@ from neo.ops.spec import Device
 from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.check import check_plan
 from neo.plan.plan_reader import read_plan
-from neo.plan.sharding_plan import ShardingPlan, ShardingType, TablePlan, Tier
+from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan, TablePlan, Tier
 from neo.planner.kernels import KernelRequest, decide_kernels, requests_of_given_plan
+from neo.planner.semantics import shares_row_state
 from neo.tables.spec import TableSpec
 
 
@@ -20,11 +21,22 @@ def given_plan(
     *,
     world_size: int,
     local_world_size: int,
-    optimizer: SparseOptimizerSpec,
+    optimizers: Mapping[str, SparseOptimizerSpec],
+    semantics: ColumnWiseSemantics,
     ops_backend: str,
     device: Device,
 ) -> tuple[ShardingPlan, tuple[str, ...]]:
     """Read the plan at ``path`` for these tables on this world.
+
+    Args:
+        path: The file.
+        tables: The tables by plan key.
+        world_size: Ranks.
+        local_world_size: Ranks of a full node.
+        optimizers: Sparse optimizer of each table, by plan key.
+        semantics: What a row-wise optimizer is to do on column shards.
+        ops_backend: ``auto``, which leaves the plan's kernels, or the backend asked for.
+        device: Where the kernels will run.
 
     Returns:
         The plan with every kernel decided, in alphabetical order of its keys, and the kernels that were replaced.
@@ -38,22 +50,25 @@ def given_plan(
     findings += [finding for key, placed in plan.tables.items() for finding in _not_executable(key, placed)]
     if findings:
         raise ConfigError(_in_file(path, findings))
-    planned = {key: _request(tables[key], plan.tables[key]) for key in sorted(plan.tables)}
-    replicated = {key for key in planned if plan.tables[key].sharding_type is ShardingType.DATA_PARALLEL}
+    planned = {key: _request(tables[key], plan.tables[key], optimizers[key], semantics) for key in sorted(plan.tables)}
+    replicated = {key for key in planned if plan.tables[key].is_replicated}
     try:
         requests, told = requests_of_given_plan(planned, replicated=replicated, ops_backend=ops_backend)
     except ConfigError as error:
         raise ConfigError(_in_file(path, error.findings)) from error
-    choices, refused = decide_kernels(requests, device=device, optimizer=optimizer)
+    choices, refused = decide_kernels(requests, device=device)
     if refused:
         raise ConfigError(refused)
     placed = {key: replace(plan.tables[key], kernel=choices.kernels[key]) for key in planned}
     return ShardingPlan(world_size, local_world_size, placed), told + choices.fallbacks
 
 
-def _request(table: TableSpec, placed: TablePlan) -> KernelRequest:
+def _request(
+    table: TableSpec, placed: TablePlan, optimizer: SparseOptimizerSpec, semantics: ColumnWiseSemantics
+) -> KernelRequest:
     widths = tuple(sorted({shard.num_columns for shard in placed.shards}))
-    return KernelRequest(table, widths, placed.kernel)
+    shares = shares_row_state(len(placed.column_ranges), optimizer, semantics)
+    return KernelRequest(table, widths, optimizer, placed.kernel, shares)
 
 
 def _not_executable(key: str, placed: TablePlan) -> list[Finding]:

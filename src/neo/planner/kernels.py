@@ -1,13 +1,15 @@
 """Which ops backend holds each table, from the capability matrix; what was passed over is told."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from neo.errors import ConfigError, Finding, unknown_name
 from neo.ops.spec import AUTO, POOLED_LOOKUPS, Device, capability, choose_backend, refusal
 from neo.optim.spec import SparseOptimizerSpec
-from neo.plan.sharding_plan import ShardingType
+from neo.plan.sharding_plan import SPLIT_BY_COLUMNS, ColumnWiseSemantics, ShardingType
 from neo.plan.table_names import bare_name
+from neo.planner.layout import column_ranges, num_column_parts
+from neo.planner.semantics import shares_row_state
 from neo.tables.spec import TableSpec
 
 _MOST_NAMED = 3
@@ -23,12 +25,16 @@ class KernelRequest:
     Attributes:
         table: The table.
         widths: Widths of its shards; of a table that is yet to be split, its dim (shards are cut to fit the kernel).
+        optimizer: Its sparse optimizer.
         asked: ``auto`` or the backend asked for.
+        shares_row_state: Whether its column shards must share the state of their rows.
     """
 
     table: TableSpec
     widths: tuple[int, ...]
+    optimizer: SparseOptimizerSpec
     asked: str = AUTO
+    shares_row_state: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,40 +50,66 @@ class KernelChoices:
     fallbacks: tuple[str, ...]
 
 
-def decide_kernels(
-    requests: Mapping[str, KernelRequest], *, device: Device, optimizer: SparseOptimizerSpec
-) -> tuple[KernelChoices, list[Finding]]:
+def decide_kernels(requests: Mapping[str, KernelRequest], *, device: Device) -> tuple[KernelChoices, list[Finding]]:
     """Return the backend of each table, and a finding for each table that none can hold as asked."""
     kernels: dict[str, str] = {}
     reasons: dict[str, list[str]] = {}
-    refusals: dict[tuple[str, str], list[KernelRequest]] = {}
+    refusals: dict[tuple[str, str, bool], list[KernelRequest]] = {}
     for key, request in requests.items():
-        kernel, reason = _choose(request, device, optimizer)
+        kernel, reason = _choose(request, device)
         if reason:
             reasons.setdefault(_without_name(reason, request.table), []).append(key)
         for width in request.widths:
-            refused = refusal(kernel, device, request.table, width, optimizer)
+            refused = _refusal(kernel, device, request, width)
             if refused is not None:
+                by_sharing = request.shares_row_state and refused != _refusal(
+                    kernel, device, replace(request, shares_row_state=False), width
+                )
                 reason = refused.replace(_subject(request.table), _SUBJECT)
-                alike = refusals.setdefault((request.asked, reason), [])
+                alike = refusals.setdefault((request.asked, reason, by_sharing), [])
                 alike += [] if request in alike else [request]
         kernels[key] = kernel
     fallbacks = tuple(_fallback(keys, kernels[keys[0]], reason) for reason, keys in reasons.items())
-    findings = [_refused(asked, reason, requests) for (asked, reason), requests in refusals.items()]
+    findings = [_refused(*why, requests) for why, requests in refusals.items()]
     return KernelChoices(kernels, fallbacks), findings
 
 
 def requests_of(
-    tables: Mapping[str, TableSpec], forced: Mapping[str, ShardingType | None], ops_backend: str
+    tables: Mapping[str, TableSpec],
+    forced: Mapping[str, ShardingType | None],
+    *,
+    ops_backend: str,
+    device: Device,
+    optimizers: Mapping[str, SparseOptimizerSpec],
+    semantics: ColumnWiseSemantics,
+    world_size: int,
+    local_world_size: int,
 ) -> dict[str, KernelRequest]:
-    """Return what each table that is yet to be placed asks for, in alphabetical order of their keys."""
-    replicated = {key for key, sharding_type in forced.items() if sharding_type is ShardingType.DATA_PARALLEL}
-    return {
-        key: KernelRequest(
-            tables[key], (tables[key].embedding_dim,), REPLICA_KERNEL if key in replicated else ops_backend
-        )
-        for key in sorted(tables)
-    }
+    """Return what each table that is yet to be placed asks for, in alphabetical order of their keys.
+
+    Args:
+        tables: The tables by plan key.
+        forced: Sharding type of each; None is open, and an open table is never split so that it must share state.
+        ops_backend: ``auto`` or the backend asked for.
+        device: Where the kernels will run.
+        optimizers: Sparse optimizer of each table.
+        semantics: What a row-wise optimizer is to do on column shards.
+        world_size: Ranks.
+        local_world_size: Ranks of a full node.
+    """
+    requests = {}
+    for key in sorted(tables):
+        table, sharding_type = tables[key], forced[key]
+        asked = REPLICA_KERNEL if sharding_type is ShardingType.DATA_PARALLEL else ops_backend
+        request = KernelRequest(table, (table.embedding_dim,), optimizers[key], asked)
+        if sharding_type in SPLIT_BY_COLUMNS:
+            # The kernel decides where columns can be cut, and whether they are cut what the kernel must do.
+            multiple = dim_multiple(_choose(request, device)[0], device)
+            num_parts = num_column_parts(sharding_type, world_size, local_world_size)
+            num_ranges = len(column_ranges(table, num_parts, multiple))
+            request = replace(request, shares_row_state=shares_row_state(num_ranges, optimizers[key], semantics))
+        requests[key] = request
+    return requests
 
 
 def dim_multiple(kernel: str, device: Device) -> int:
@@ -117,7 +149,7 @@ def requests_of_given_plan(
             wanted = AUTO if request.asked == PREFERRED else request.asked
         if request.asked not in (AUTO, PREFERRED if wanted == AUTO else wanted):
             told.append(f"{bare_name(key)}: kernel {wanted} in place of the plan's {request.asked}: {why}")
-        requests[key] = KernelRequest(request.table, request.widths, wanted)
+        requests[key] = replace(request, asked=wanted)
     return requests, tuple(told)
 
 
@@ -128,15 +160,32 @@ def replicas_fallback(keys: Sequence[str], ops_backend: str) -> tuple[str, ...]:
     return (f"{_named(keys)}: kernel {REPLICA_KERNEL} in place of {ops_backend}: data_parallel tables are held by it",)
 
 
-def _choose(request: KernelRequest, device: Device, optimizer: SparseOptimizerSpec) -> tuple[str, str]:
+def _choose(request: KernelRequest, device: Device) -> tuple[str, str]:
     """Return the backend that takes every width, and why the preferred one was passed over."""
-    choices = [choose_backend(request.asked, device, request.table, width, optimizer) for width in request.widths]
+    choices = [
+        choose_backend(
+            request.asked,
+            device,
+            request.table,
+            width,
+            request.optimizer,
+            shares_row_state=request.shares_row_state,
+        )
+        for width in request.widths
+    ]
     return next((choice for choice in choices if choice[1]), choices[0])
 
 
-def _refused(asked: str, reason: str, requests: Sequence[KernelRequest]) -> Finding:
+def _refusal(kernel: str, device: Device, request: KernelRequest, width: int) -> str | None:
+    return refusal(kernel, device, request.table, width, request.optimizer, shares_row_state=request.shares_row_state)
+
+
+def _refused(asked: str, reason: str, by_sharing: bool, requests: Sequence[KernelRequest]) -> Finding:
     fix = "no other backend takes it" if asked == AUTO else "use ops=auto, which gives such tables to another backend"
     names = [request.table.name for request in requests]
+    if by_sharing:
+        problem = f"{reason}, and those of {_named(names)} are split"
+        return Finding("ops.backend", problem, f"{fix}, or sharding.column_wise_semantics=per_shard")
     subject = _subject(requests[0].table) if len(names) == 1 else f"{_named(names)} have"
     return Finding("ops.backend", reason.replace(_SUBJECT, subject), fix)
 

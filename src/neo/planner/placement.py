@@ -11,12 +11,13 @@ from typing import cast
 
 import numpy as np
 
-from neo.plan.sharding_plan import ShardingType, TablePlan
+from neo.plan.sharding_plan import Shard, ShardingType, TablePlan
 from neo.planner.kernels import REPLICA_KERNEL
 from neo.planner.layout import column_ranges, column_wise_shards, data_parallel_shards, row_wise_shards
+from neo.planner.nodes import WITHIN_NODES, place_within_nodes
 from neo.planner.problem import DoesNotFitError, Item, Partitioner, Piece, PlacementProblem, TableTask
 from neo.planner.spec import PARTITIONERS
-from neo.planner.work import MAX_RANK_BYTES, TYPICAL_BATCH, Work, whole_bytes
+from neo.planner.work import MAX_RANK_BYTES, TYPICAL_BATCH, Work
 
 # A replicated table all-reduces about 2 x rows x (W - 1) vectors per step over all ranks, a sharded one exchanges
 # 2 x batch: replication moves less below rows x (W - 1) = batch. A quarter of it, because an all-reduce is one more
@@ -39,12 +40,14 @@ class _Assignment:
 
     Attributes:
         types: Sharding type by key.
-        columns: Column ranges of every table that is not spread over all ranks.
+        within_nodes: Shards of every table that lies within nodes.
+        columns: Column ranges of every table that is neither spread over all ranks nor lies within nodes.
         ranks: The rank of each of them.
         peak_load: Load of the fullest rank.
     """
 
     types: Mapping[str, ShardingType]
+    within_nodes: Mapping[str, tuple[Shard, ...]]
     columns: Mapping[str, list[tuple[int, int]]]
     ranks: Mapping[str, tuple[int, ...]]
     peak_load: float
@@ -85,16 +88,23 @@ def _first_choice(task: TableTask, work: Work, split_above: float) -> ShardingTy
     # Equal tables, one per rank, must not look too large by rounding.
     most = split_above * 2 / world_size * (1 + 1e-9)
     load = work.of_whole(task).load
-    if load <= most and whole_bytes(task, problem) <= problem.capacity_bytes:
+    if load <= most and task.whole_bytes <= problem.capacity_bytes:
         return ShardingType.TABLE_WISE
     num_pieces = min(world_size, table.embedding_dim // _NARROWEST_COLUMNS)
-    if problem.may_split_columns and num_pieces > 1 and load / num_pieces <= most:
+    if task.may_split_columns and num_pieces > 1 and load / num_pieces <= most:
         return ShardingType.COLUMN_WISE
+    if problem.is_nested:
+        on_each, num_bytes = work.of_rows(task, table.embedding_dim, problem.local_world_size)
+        if on_each <= most and num_bytes[0] <= problem.capacity_bytes:
+            return ShardingType.TABLE_ROW_WISE
     return ShardingType.ROW_WISE
 
 
 def _settle(work: Work, types: Types) -> _Assignment:
-    """Assign with these types; split by rows what is in the way of fitting and may change."""
+    """Assign with these types; split by rows what is in the way of fitting and may change.
+
+    The table that found no place is split over one node first, then over all ranks.
+    """
     open_keys = [task.key for task in work.problem.tasks if task.forced is None]
     types = dict(types)
     while True:
@@ -105,15 +115,19 @@ def _settle(work: Work, types: Types) -> _Assignment:
             movable = [key for key in open_keys if types[key] is not ShardingType.ROW_WISE]
             if not movable:
                 raise
-            to_split = [error.key] if error.key in movable else movable
-            types |= dict.fromkeys(to_split, ShardingType.ROW_WISE)
+            if error.key not in movable:
+                types |= dict.fromkeys(movable, ShardingType.ROW_WISE)
+                continue
+            nested = work.problem.is_nested and types[error.key] is not ShardingType.TABLE_ROW_WISE
+            types[error.key] = ShardingType.TABLE_ROW_WISE if nested else ShardingType.ROW_WISE
 
 
 def _assign(work: Work, types: Types) -> _Assignment:
-    """Give every table its place: spread ones lie on all ranks, pieces go where the partitioner puts them."""
+    """Give every table its place: on all ranks, then within nodes; pieces go where the partitioner puts them."""
     problem = work.problem
     load = np.zeros(problem.world_size)
     free_bytes = np.full(problem.world_size, min(problem.capacity_bytes, MAX_RANK_BYTES - 1), dtype=np.int64)
+    within_nodes: dict[str, tuple[TableTask, ShardingType]] = {}
     columns: dict[str, list[tuple[int, int]]] = {}
     items = []
     for task in problem.tasks:
@@ -126,15 +140,19 @@ def _assign(work: Work, types: Types) -> _Assignment:
             load += share
             free_bytes -= needed
             continue
+        if types[task.key] in WITHIN_NODES:
+            within_nodes[task.key] = (task, types[task.key])
+            continue
         columns[task.key] = _columns(task, types[task.key], problem.world_size)
         pieces = (work.of_columns(task, end - begin) for begin, end in columns[task.key])
         items.append(Item(task.key, tuple(pieces)))
+    shards = place_within_nodes(within_nodes, work, load=load, free_bytes=free_bytes)
     partition = cast(Partitioner, PARTITIONERS.get(problem.partitioner))
     ranks = partition(items, load=load, free_bytes=free_bytes)
     for item in items:
         for piece, rank in zip(item.pieces, ranks[item.key], strict=True):
             load[rank] += piece.load
-    return _Assignment(types, columns, ranks, float(load.max()))
+    return _Assignment(types, shards, columns, ranks, float(load.max()))
 
 
 def _columns(task: TableTask, sharding_type: ShardingType, world_size: int) -> list[tuple[int, int]]:
@@ -152,5 +170,7 @@ def _table_plan(task: TableTask, assignment: _Assignment, world_size: int) -> Ta
         return TablePlan(sharding_type, row_wise_shards(task.table, world_size), task.kernel)
     if sharding_type is ShardingType.DATA_PARALLEL:
         return TablePlan(sharding_type, data_parallel_shards(task.table, world_size), REPLICA_KERNEL)
+    if sharding_type in WITHIN_NODES:
+        return TablePlan(sharding_type, assignment.within_nodes[task.key], task.kernel)
     shards = column_wise_shards(task.table, assignment.columns[task.key], assignment.ranks[task.key])
     return TablePlan(sharding_type, shards, task.kernel)

@@ -11,14 +11,14 @@ from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.fingerprint import plan_fingerprint
 from neo.plan.memory import capacity_per_rank
 from neo.plan.plan_view import PlanView
-from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan, ShardingType, Tier
+from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan, Tier
 from neo.planner.capacity import check_capacity, infeasible
 from neo.planner.given_plan import given_plan
 from neo.planner.kernels import decide_kernels, dim_multiple, replicas_fallback, requests_of
 from neo.planner.overrides import forced_types
 from neo.planner.placement import place
 from neo.planner.problem import DoesNotFitError, PlacementProblem, TableTask
-from neo.planner.semantics import effective_semantics, per_shard_tables
+from neo.planner.semantics import per_shard_tables, shares_row_state
 from neo.planner.spec import AUTO, ShardingMode, ShardingSpec
 from neo.tables.spec import TableSpec
 
@@ -57,6 +57,7 @@ def make_plan(
     optimizer: SparseOptimizerSpec,
     ops_backend: str,
     device: Device,
+    table_optimizers: Mapping[str, SparseOptimizerSpec] | None = None,
 ) -> PlanResult:
     """Decide where every table goes.
 
@@ -70,38 +71,41 @@ def make_plan(
         optimizer: The sparse optimizer.
         ops_backend: ``auto`` or the ops backend asked for.
         device: Where the kernels will run.
+        table_optimizers: Sparse optimizers of tables that have one of their own, by plan key.
 
     Raises:
         ConfigError: A wish cannot be met, or a given plan is unfit; carries every finding.
         InfeasiblePlanError: The tables do not fit the machine.
     """
     machine = hardware.scaled_to(world_size)
+    own = {} if table_optimizers is None else table_optimizers
+    optimizers = {key: own.get(key, optimizer) for key in tables}
     if sharding.type is ShardingMode.FILE:
         plan, fallbacks = given_plan(
             Path(sharding.path or ""),
             tables,
             world_size=world_size,
             local_world_size=machine.local_world_size,
-            optimizer=optimizer,
+            optimizers=optimizers,
+            semantics=sharding.column_wise_semantics,
             ops_backend=ops_backend,
             device=device,
         )
     else:
-        problem, fallbacks = _problem(tables, sharding, machine, optimizer, ops_backend, device)
-        plan = _search(problem, machine)
-        replicated = [key for key, t in plan.tables.items() if t.sharding_type is ShardingType.DATA_PARALLEL]
+        problem, fallbacks = _problem(tables, sharding, machine, optimizers, ops_backend, device)
+        plan = _search(problem)
+        replicated = [key for key, placed in plan.tables.items() if placed.is_replicated]
         fallbacks += replicas_fallback(replicated, ops_backend)
-    per_shard = per_shard_tables(plan, optimizer)
-    semantics = effective_semantics(sharding.column_wise_semantics, per_shard, optimizer)
-    check_capacity(plan, optimizer=optimizer, hardware=machine)
+    per_shard = per_shard_tables(plan, optimizers, sharding.column_wise_semantics)
+    check_capacity(plan, optimizers=optimizers, hardware=machine)
     return PlanResult(
         plan=plan,
         fallbacks=fallbacks,
-        column_wise_semantics=semantics,
+        column_wise_semantics=ColumnWiseSemantics.PER_SHARD if per_shard else ColumnWiseSemantics.EXACT,
         per_shard=per_shard,
         hardware=machine,
         fingerprint=plan_fingerprint(plan, tables),
-        view=PlanView(plan, tables, optimizer, capacity_per_rank(machine)[Tier.HBM], per_shard, fallbacks),
+        view=PlanView(plan, tables, optimizers, capacity_per_rank(machine)[Tier.HBM], per_shard, fallbacks),
     )
 
 
@@ -109,37 +113,55 @@ def _problem(
     tables: Mapping[str, TableSpec],
     sharding: ShardingSpec,
     machine: HardwareSpec,
-    optimizer: SparseOptimizerSpec,
+    optimizers: Mapping[str, SparseOptimizerSpec],
     ops_backend: str,
     device: Device,
 ) -> tuple[PlacementProblem, tuple[str, ...]]:
     """Gather what a search needs: forced types and kernels of every table."""
     forced, findings = forced_types(tables, sharding)
-    choices, refused = decide_kernels(requests_of(tables, forced, ops_backend), device=device, optimizer=optimizer)
+    semantics = sharding.column_wise_semantics
+    requests = requests_of(
+        tables,
+        forced,
+        ops_backend=ops_backend,
+        device=device,
+        optimizers=optimizers,
+        semantics=semantics,
+        world_size=machine.world_size,
+        local_world_size=machine.local_world_size,
+    )
+    choices, refused = decide_kernels(requests, device=device)
     if findings or refused:
         raise ConfigError([*findings, *refused])
     tasks = (
-        TableTask(key, tables[key], kernel, dim_multiple(kernel, device), forced[key])
+        TableTask(
+            key,
+            tables[key],
+            kernel,
+            dim_multiple(kernel, device),
+            forced[key],
+            optimizers[key],
+            may_split_columns=not shares_row_state(2, optimizers[key], semantics),
+        )
         for key, kernel in choices.kernels.items()
     )
     problem = PlacementProblem(
         tasks=tuple(tasks),
         world_size=machine.world_size,
+        local_world_size=machine.local_world_size,
         capacity_bytes=capacity_per_rank(machine)[Tier.HBM],
-        optimizer=optimizer,
-        may_split_columns=not optimizer.is_rowwise or sharding.column_wise_semantics is ColumnWiseSemantics.PER_SHARD,
         partitioner=_DEFAULT_PARTITIONER if sharding.partitioner == AUTO else sharding.partitioner,
     )
     return problem, choices.fallbacks
 
 
-def _search(problem: PlacementProblem, machine: HardwareSpec) -> ShardingPlan:
+def _search(problem: PlacementProblem) -> ShardingPlan:
     try:
         placed = place(problem)
     except DoesNotFitError as error:
         forced = {task.key: task.forced for task in problem.tasks}
         raise infeasible(error, forced[error.key], problem, _remedy(problem)) from error
-    return ShardingPlan(problem.world_size, machine.local_world_size, placed)
+    return ShardingPlan(problem.world_size, problem.local_world_size, placed)
 
 
 def _remedy(problem: PlacementProblem) -> str:

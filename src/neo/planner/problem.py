@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neo.errors import NeoError
+from neo.hardware.topology import ranks_of_node
 from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.memory import rectangle_bytes
 from neo.plan.sharding_plan import ShardingType
@@ -27,6 +28,9 @@ class TableTask:
         kernel: The ops backend that will hold it.
         dim_multiple: The kernel takes column shards in multiples of this.
         forced: The sharding type asked for; None leaves it open.
+        optimizer: Its sparse optimizer.
+        may_split_columns: Whether it may be split by columns if its type is open: not where a row-wise optimizer would
+            then update it unfused, which costs more than a split by rows.
     """
 
     key: str
@@ -34,6 +38,17 @@ class TableTask:
     kernel: str
     dim_multiple: int
     forced: ShardingType | None
+    optimizer: SparseOptimizerSpec
+    may_split_columns: bool = True
+
+    def bytes_of(self, num_rows: int, num_columns: int) -> int:
+        """Return the bytes of weights and optimizer state of a shard of this shape."""
+        return rectangle_bytes(num_rows, num_columns, self.optimizer).total
+
+    @property
+    def whole_bytes(self) -> int:
+        """Bytes of weights and optimizer state of the whole table."""
+        return self.bytes_of(self.table.num_embeddings, self.table.embedding_dim)
 
 
 @dataclass(frozen=True)
@@ -43,23 +58,30 @@ class PlacementProblem:
     Attributes:
         tasks: The tables in alphabetical order of their keys, so that the order in the configuration does not matter.
         world_size: Ranks.
+        local_world_size: Ranks of a full node; the last node may have fewer.
         capacity_bytes: HBM of one rank.
-        optimizer: The sparse optimizer.
-        may_split_columns: Whether tables whose type is open may be split by columns: not where that would change
-            what a row-wise optimizer does.
         partitioner: Name in ``PARTITIONERS``.
     """
 
     tasks: tuple[TableTask, ...]
     world_size: int
+    local_world_size: int
     capacity_bytes: int
-    optimizer: SparseOptimizerSpec
-    may_split_columns: bool
     partitioner: str
 
-    def bytes_of(self, num_rows: int, num_columns: int) -> int:
-        """Return the bytes of weights and optimizer state of a shard of this shape."""
-        return rectangle_bytes(num_rows, num_columns, self.optimizer).total
+    @property
+    def num_nodes(self) -> int:
+        """Nodes, the last one included."""
+        return -(-self.world_size // self.local_world_size)
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether there are several nodes, of several ranks: where it matters that ranks share one."""
+        return self.num_nodes > 1 and self.local_world_size > 1
+
+    def ranks_of(self, node: int) -> range:
+        """Return the ranks of a node."""
+        return ranks_of_node(node, self.world_size, self.local_world_size)
 
 
 @dataclass(frozen=True)

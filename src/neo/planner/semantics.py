@@ -1,42 +1,34 @@
 """What a row-wise optimizer does on tables that are split by columns."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
-from neo.errors import ConfigError, Finding
 from neo.optim.spec import SparseOptimizerSpec
-from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan, ShardingType
-from neo.plan.table_names import bare_name
+from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan
 
 
-def per_shard_tables(plan: ShardingPlan, optimizer: SparseOptimizerSpec) -> tuple[str, ...]:
-    """Return the keys of tables whose column shards keep row-wise state of their own."""
-    if not optimizer.is_rowwise:
-        return ()
-    split = (ShardingType.COLUMN_WISE,)
-    return tuple(key for key, placed in plan.tables.items() if placed.sharding_type in split and len(placed.shards) > 1)
+def shares_row_state(num_column_ranges: int, optimizer: SparseOptimizerSpec, semantics: ColumnWiseSemantics) -> bool:
+    """Return whether the column shards of a table must share the state of their rows.
 
-
-def effective_semantics(
-    asked: ColumnWiseSemantics | None, per_shard: tuple[str, ...], optimizer: SparseOptimizerSpec
-) -> ColumnWiseSemantics:
-    """Return what will run: exact, unless a row-wise optimizer meets a table that is really split by columns.
-
-    Raises:
-        ConfigError: ``exact`` was asked for where it cannot be had yet.
+    Args:
+        num_column_ranges: Into how many the columns are really split.
+        optimizer: The table's sparse optimizer.
+        semantics: What is asked for.
     """
-    if not per_shard:
-        return ColumnWiseSemantics.EXACT
-    if asked is not ColumnWiseSemantics.EXACT:
-        return ColumnWiseSemantics.PER_SHARD
-    raise ConfigError([exact_refused(per_shard, optimizer)])
+    return num_column_ranges > 1 and optimizer.is_rowwise and semantics is ColumnWiseSemantics.EXACT
 
 
-def exact_refused(per_shard: Sequence[str], optimizer: SparseOptimizerSpec) -> Finding:
-    """Return why ``exact`` cannot be had for these tables, given by their keys."""
-    names = ", ".join(bare_name(key) for key in per_shard)
-    problem = (
-        f"'exact' cannot be had yet for {names}: {optimizer.name} keeps one value per row, and the columns of "
-        f"{'this table are' if len(per_shard) == 1 else 'these tables are'} split"
+def per_shard_tables(
+    plan: ShardingPlan, optimizers: Mapping[str, SparseOptimizerSpec], semantics: ColumnWiseSemantics
+) -> tuple[str, ...]:
+    """Return the keys of tables whose column shards keep row-wise state of their own.
+
+    Args:
+        plan: The plan.
+        optimizers: The sparse optimizer of each table, by plan key.
+        semantics: What is asked for; with ``exact`` there are none.
+    """
+    if semantics is ColumnWiseSemantics.EXACT:
+        return ()
+    return tuple(
+        key for key, placed in plan.tables.items() if optimizers[key].is_rowwise and len(placed.column_ranges) > 1
     )
-    fix = "use per_shard, an optimizer with a value per element (adagrad), or another sharding for them"
-    return Finding("sharding.column_wise_semantics", problem, fix)

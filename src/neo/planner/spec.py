@@ -7,7 +7,7 @@ from typing import Any
 
 from neo.errors import Finding, unknown_name
 from neo.limits import without_effect
-from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingType
+from neo.plan.sharding_plan import SPLIT_BY_COLUMNS, ColumnWiseSemantics, ShardingType
 from neo.registry import Registry
 
 PARTITIONERS: Registry[Callable[..., Any]] = Registry("partitioner")
@@ -15,9 +15,8 @@ PARTITIONERS.register("greedy", "neo.planner.partitioners.greedy:partition")
 
 AUTO = "auto"
 _PARTITIONED = {"auto", "table_wise", "column_wise"}
-_SPLIT_BY_COLUMNS = {"auto", "column_wise"}
+_SPLIT_BY_COLUMNS = {"auto", *SPLIT_BY_COLUMNS}
 _TABLE_KEYS = ("type",)
-PLANNED_TYPES = ("table_row_wise", "table_column_wise", "grid")
 _PLANNED_TABLE_KEYS = ("tier", "cache", "cache_bytes", "kernel")
 _PLANNED_PARTITIONERS = ("ldm",)
 
@@ -31,6 +30,9 @@ class ShardingMode(StrEnum):
     ROW_WISE = "row_wise"
     COLUMN_WISE = "column_wise"
     DATA_PARALLEL = "data_parallel"
+    TABLE_ROW_WISE = "table_row_wise"
+    TABLE_COLUMN_WISE = "table_column_wise"
+    GRID = "grid"
 
     @property
     def forced(self) -> ShardingType | None:
@@ -59,15 +61,15 @@ class ShardingSpec:
         type: The planner decides (``auto``), a file does, or one type is forced on every table.
         path: The plan to read with ``file``.
         tables: Overrides for single tables, by name.
-        column_wise_semantics: What a row-wise optimizer is asked to do on column shards; None asks for the exact
-            result where it can be had, and takes ``per_shard`` elsewhere, told in the plan's report.
+        column_wise_semantics: What a row-wise optimizer does on tables that are split by columns: the unsharded update,
+            or the cheaper and different one in which every column shard keeps its own state.
         partitioner: ``auto`` or a name in ``PARTITIONERS``.
     """
 
     type: ShardingMode = ShardingMode.AUTO
     path: str | None = None
     tables: tuple[TableSharding, ...] = ()
-    column_wise_semantics: ColumnWiseSemantics | None = None
+    column_wise_semantics: ColumnWiseSemantics = ColumnWiseSemantics.EXACT
     partitioner: str = AUTO
 
 
@@ -76,13 +78,13 @@ class ShardingConfig:
     """``sharding.*``; see ``ShardingSpec``.
 
     ``tables`` maps a table's name to ``{type: …}``, one of the sharding types or ``auto``. ``column_wise_semantics``
-    is ``exact`` or ``per_shard``; null (the default) means exact where it can be had.
+    is ``exact`` or ``per_shard``.
     """
 
     type: str = "auto"
     path: str | None = None
     tables: dict[str, Any] = field(default_factory=dict)
-    column_wise_semantics: str | None = None
+    column_wise_semantics: str = ColumnWiseSemantics.EXACT.value
     partitioner: str = AUTO
 
     def validate(self) -> list[Finding]:
@@ -92,12 +94,12 @@ class ShardingConfig:
         """
         findings = []
         if self.type not in list(ShardingMode):
-            findings.append(unknown_name("type", self.type, "sharding type", list(ShardingMode), planned=PLANNED_TYPES))
+            findings.append(unknown_name("type", self.type, "sharding type", list(ShardingMode)))
         findings += self._check_path()
         for name, entry in self.tables.items():
             findings += [finding.under(f"tables.{name}") for finding in _check_table(str(name), entry)]
         semantics = self.column_wise_semantics
-        if semantics is not None and semantics not in list(ColumnWiseSemantics):
+        if semantics not in list(ColumnWiseSemantics):
             choices = list(ColumnWiseSemantics)
             findings.append(unknown_name("column_wise_semantics", semantics, "column-wise semantics", choices))
         if self.partitioner != AUTO and self.partitioner not in PARTITIONERS:
@@ -108,10 +110,7 @@ class ShardingConfig:
         return [*findings, *self._without_effect()]
 
     def _without_effect(self) -> list[Finding]:
-        """Find wishes that none of the chosen sharding types heeds.
-
-        ``column_wise_semantics=exact`` is a condition, not a wish: where no table is split by columns it is met.
-        """
+        """Find wishes that none of the chosen sharding types heeds."""
         if self.type not in list(ShardingMode) or self.type == ShardingMode.FILE:
             return []
         types = {self.type, *(str(entry["type"]) for entry in self.tables.values() if _has_type(entry))}
@@ -141,7 +140,6 @@ class ShardingConfig:
 
     def to_spec(self) -> ShardingSpec:
         """Return the frozen form of a valid configuration."""
-        semantics = self.column_wise_semantics
         return ShardingSpec(
             type=ShardingMode(self.type),
             path=self.path,
@@ -149,7 +147,7 @@ class ShardingConfig:
                 TableSharding(str(name), None if entry["type"] == AUTO else ShardingType(entry["type"]))
                 for name, entry in sorted(self.tables.items(), key=lambda item: str(item[0]))
             ),
-            column_wise_semantics=None if semantics is None else ColumnWiseSemantics(semantics),
+            column_wise_semantics=ColumnWiseSemantics(self.column_wise_semantics),
             partitioner=self.partitioner,
         )
 
@@ -172,5 +170,5 @@ def _check_table(name: str, entry: object) -> list[Finding]:
         findings.append(Finding("type", "is missing", f"write ++sharding.tables.{name}.type=row_wise"))
     elif entry["type"] not in choices:
         written = "null" if entry["type"] is None else str(entry["type"])
-        findings.append(unknown_name("type", written, "sharding type", choices, planned=PLANNED_TYPES))
+        findings.append(unknown_name("type", written, "sharding type", choices))
     return findings

@@ -37,11 +37,11 @@ class Work:
     def of(cls, problem: PlacementProblem) -> "Work":
         """Sum up the tables of a problem."""
         lookups = sum(_read(task) + _sent(task) for task in problem.tasks)
-        return cls(problem, lookups, sum(whole_bytes(task, problem) for task in problem.tasks))
+        return cls(problem, lookups, sum(task.whole_bytes for task in problem.tasks))
 
     def of_columns(self, task: TableTask, width: int) -> Piece:
         """Return the load and bytes of ``width`` columns of all rows; of the whole table with ``width`` = its dim."""
-        num_bytes = self.problem.bytes_of(task.table.num_embeddings, width)
+        num_bytes = task.bytes_of(task.table.num_embeddings, width)
         lookups = (_read(task) + _sent(task)) * width / task.table.embedding_dim
         return Piece(self._load(lookups, num_bytes), num_bytes)
 
@@ -49,28 +49,31 @@ class Work:
         """Return the load and bytes of the whole table."""
         return self.of_columns(task, task.table.embedding_dim)
 
+    def of_rows(self, task: TableTask, width: int, num_ranks: int) -> tuple[float, NDArray[np.int64]]:
+        """Return the load that ``width`` columns put on each of the ranks their rows are cut over, and the bytes.
+
+        Returns:
+            The load of every rank, and the bytes of each, [num_ranks].
+        """
+        rows, extra = divmod(task.table.num_embeddings, num_ranks)
+        most = task.bytes_of(rows + (extra > 0), width)
+        num_bytes = np.full(num_ranks, min(task.bytes_of(rows, width), MAX_RANK_BYTES), dtype=np.int64)
+        num_bytes[:extra] = min(most, MAX_RANK_BYTES)
+        # Every rank reads its rows only, but sends a partial sum for every sample.
+        lookups = (_read(task) / num_ranks + _sent(task)) * width / task.table.embedding_dim
+        return self._load(lookups, most), num_bytes
+
     def per_rank(self, task: TableTask, sharding_type: ShardingType) -> tuple[float, NDArray[np.int64]]:
         """Return the load that a row-wise or data-parallel table puts on every rank, and its bytes, [world_size]."""
         world_size, dim = self.problem.world_size, task.table.embedding_dim
-        if sharding_type is ShardingType.DATA_PARALLEL:
-            whole = whole_bytes(task, self.problem)
-            reduced = 2 * task.table.num_embeddings * dim / TYPICAL_BATCH
-            load = self._load(_read(task) / world_size + reduced, whole)
-            return load, np.full(world_size, min(whole, MAX_RANK_BYTES), dtype=np.int64)
-        rows, extra = divmod(task.table.num_embeddings, world_size)
-        most = self.problem.bytes_of(rows + (extra > 0), dim)
-        num_bytes = np.full(world_size, min(self.problem.bytes_of(rows, dim), MAX_RANK_BYTES), dtype=np.int64)
-        num_bytes[:extra] = min(most, MAX_RANK_BYTES)
-        # Every rank reads its rows only, but sends a partial sum for every sample.
-        return self._load(_read(task) / world_size + _sent(task), most), num_bytes
+        if sharding_type is not ShardingType.DATA_PARALLEL:
+            return self.of_rows(task, dim, world_size)
+        reduced = 2 * task.table.num_embeddings * dim / TYPICAL_BATCH
+        load = self._load(_read(task) / world_size + reduced, task.whole_bytes)
+        return load, np.full(world_size, min(task.whole_bytes, MAX_RANK_BYTES), dtype=np.int64)
 
     def _load(self, lookups: float, num_bytes: int) -> float:
         return lookups / self.all_lookups + num_bytes / self.all_bytes
-
-
-def whole_bytes(task: TableTask, problem: PlacementProblem) -> int:
-    """Return the bytes of weights and optimizer state of the whole table."""
-    return problem.bytes_of(task.table.num_embeddings, task.table.embedding_dim)
 
 
 def _read(task: TableTask) -> float:

@@ -17,7 +17,7 @@ from neo.config.resolve import resolve
 from neo.config.store import register
 
 CONF = Path(neo.conf.__file__ or "").parent
-NUM_FILES = 32
+NUM_FILES = 35
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +116,8 @@ def test_mistakes_of_one_group_file(tmp_path: Path) -> None:
     _write(tmp_path, "optim/mine.yaml", ["sparse:", "  lrr: 0.5", "  eps: small"])
     assert _findings(tmp_path, "optim=mine") == [
         "optim/mine.yaml: optim.sparse.lrr: no such key (given '0.5'); did you mean 'optim.sparse.lr'? "
-        "Keys of optim.sparse: beta1, beta2, eps, initial_accumulator, lr, name, weights_dtype",
+        "Keys of optim.sparse: beta1, beta2, eps, initial_accumulator, lr, name, stochastic_rounding, tables, "
+        "weight_decay, weight_decay_mode, weights_dtype",
         "optim/mine.yaml: optim.sparse.eps: 'small' is not a number",
     ]
 
@@ -129,7 +130,7 @@ def test_a_recipe_overrides_groups(tmp_path: Path) -> None:
     _write(tmp_path, "recipes/mine.yaml", lines)
     assert _findings(tmp_path, "+recipes=mine") == [
         "recipes/mine.yaml: defaults: 'row_wiese' is not a choice of sharding; did you mean 'row_wise'? "
-        "Choices: auto, column_wise, data_parallel, file, row_wise, table_wise"
+        "Choices: auto, column_wise, data_parallel, file, grid, row_wise, table_column_wise, table_row_wise, table_wise"
     ]
 
 

@@ -87,9 +87,9 @@ def test_the_text_of_a_number_beyond_its_limit(override: str, expected: str) -> 
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        ("optim.sparse.beta1=0.5", "beta1: 0.5 has no effect on 'rowwise_adagrad'; leave it at 0.9, or use adam"),
-        ("optim.sparse.name=adagrad optim.sparse.beta2=0.5", "beta2: 0.5 has no effect on 'adagrad'; leave it at 0.999, or use adam"),
-        ("optim.sparse.name=sgd optim.sparse.eps=1", "eps: 1.0 has no effect on 'sgd'; leave it at 1e-08, or use adagrad or rowwise_adagrad or adam"),
+        ("optim.sparse.beta1=0.5", "beta1: 0.5 has no effect on 'rowwise_adagrad'; leave it at 0.9, or use adam or partial_rowwise_adam"),
+        ("optim.sparse.name=adagrad optim.sparse.beta2=0.5", "beta2: 0.5 has no effect on 'adagrad'; leave it at 0.999, or use adam or partial_rowwise_adam"),
+        ("optim.sparse.name=sgd optim.sparse.eps=1", "eps: 1.0 has no effect on 'sgd'; leave it at 1e-08, or use adagrad or rowwise_adagrad or adam or partial_rowwise_adam"),
         ("optim.sparse.name=sgd optim.sparse.initial_accumulator=1", "initial_accumulator: 1.0 has no effect on 'sgd'; leave it at 0.0, or use adagrad or rowwise_adagrad"),
         ("optim.sparse.name=adam optim.sparse.initial_accumulator=1", "initial_accumulator: 1.0 has no effect on 'adam'; leave it at 0.0, or use adagrad or rowwise_adagrad"),
         ("optim.dense.name=sgd optim.dense.eps=1", "eps: 1.0 has no effect on 'sgd'; leave it at 1e-08, or use adagrad or adam or adamw"),
@@ -117,6 +117,12 @@ def test_a_setting_without_effect_is_a_mistake(command: str, expected: str) -> N
         "sharding=row_wise ++sharding.tables.sparse_1.type=auto sharding.partitioner=greedy",
         "sharding=row_wise sharding.column_wise_semantics=exact",
         "sharding=column_wise sharding.column_wise_semantics=per_shard",
+        "sharding=grid sharding.column_wise_semantics=per_shard",
+        "sharding=table_column_wise sharding.column_wise_semantics=per_shard",
+        # One node of both ranks: the grid cuts no columns, and a kernel that shares no state will do.
+        "sharding=grid ops=fbgemm hardware.accelerators_per_node=2",
+        "sharding=grid ops=fbgemm sharding.column_wise_semantics=per_shard hardware.accelerators_per_node=1",
+        "sharding=table_row_wise ops=fbgemm hardware.accelerators_per_node=1",
     ],
 )
 def test_defaults_and_settings_that_are_read_are_fine(command: str) -> None:

@@ -15,6 +15,8 @@ _TRAINER_KEYS = (
     "accelerator, devices, log_every_n_steps, matmul_precision, max_epochs, max_steps, "
     "num_nodes, pipeline, precision, progress_bar, throughput_warmup_steps"
 )
+_SHARDINGS = "auto, column_wise, data_parallel, file, grid, row_wise, table_column_wise, table_row_wise, table_wise"
+_TYPES = _SHARDINGS.replace("file, ", "")
 _ROOT_KEYS = "comms, data, hardware, launch, model, ops, optim, seed, sharding, trainer"
 _NO_OBJECTS = (
     "a configuration cannot name Python objects; choose by name; "
@@ -26,10 +28,7 @@ MISTAKES: list[tuple[str, list[str]]] = [
     (
         "sharding=tabel_wise",
         [
-            (
-                "sharding: 'tabel_wise' is not a choice of sharding; did you mean 'table_wise'? Choices: auto, "
-                "column_wise, data_parallel, file, row_wise, table_wise"
-            ),
+            (f"sharding: 'tabel_wise' is not a choice of sharding; did you mean 'table_wise'? Choices: {_SHARDINGS}"),
         ],
     ),
     (
@@ -68,7 +67,7 @@ MISTAKES: list[tuple[str, list[str]]] = [
             (
                 "optim.sparse.weight_dtype: no such key (given 'fp16'); did you mean "
                 "'optim.sparse.weights_dtype'? Keys of optim.sparse: beta1, beta2, eps, initial_accumulator, "
-                "lr, name, weights_dtype"
+                "lr, name, stochastic_rounding, tables, weight_decay, weight_decay_mode, weights_dtype"
             ),
         ],
     ),
@@ -99,7 +98,7 @@ MISTAKES: list[tuple[str, list[str]]] = [
             (
                 "optim.sparse.momentum: '+' would add a key that nothing reads (given '0.9'); did you mean "
                 "'optim.dense.momentum'? Keys of optim.sparse: beta1, beta2, eps, initial_accumulator, lr, "
-                "name, weights_dtype"
+                "name, stochastic_rounding, tables, weight_decay, weight_decay_mode, weights_dtype"
             ),
         ],
     ),
@@ -131,8 +130,8 @@ MISTAKES: list[tuple[str, list[str]]] = [
         "++sharding.tables.sparse_1.type=rowwise",
         [
             (
-                "sharding.tables.sparse_1.type: 'rowwise' is not a sharding type; did you mean 'row_wise'? Choices: "
-                "auto, column_wise, data_parallel, row_wise, table_wise"
+                "sharding.tables.sparse_1.type: 'rowwise' is not a sharding type; did you mean 'row_wise'? "
+                f"Choices: {_TYPES}"
             ),
         ],
     ),
@@ -199,7 +198,7 @@ MISTAKES: list[tuple[str, list[str]]] = [
         [
             (
                 "optim.sparse.name: 'adamm' is not a sparse optimizer; did you mean 'adam'? Choices: adagrad, "
-                "adam, rowwise_adagrad, sgd"
+                "adam, partial_rowwise_adam, rowwise_adagrad, sgd"
             ),
         ],
     ),
@@ -561,7 +560,6 @@ MISTAKES: list[tuple[str, list[str]]] = [
     ),
 ]
 
-_SHARDINGS = "auto, column_wise, data_parallel, file, row_wise, table_wise"
 MISTAKES += [
     ("trainer.devices=[0,1]", ["trainer.devices: '[0,1]' is not 'auto' or a whole number"]),
     ("trainer.devices=true", ["trainer.devices: 'true' is neither 'auto' nor a number of processes"]),
@@ -581,10 +579,7 @@ MISTAKES += [
     ),
     (
         "++sharding.tables.sparse_1.type=null",
-        [
-            "sharding.tables.sparse_1.type: 'null' is not a sharding type; "
-            "Choices: auto, column_wise, data_parallel, row_wise, table_wise"
-        ],
+        [f"sharding.tables.sparse_1.type: 'null' is not a sharding type; Choices: {_TYPES}"],
     ),
     (
         "model.bottom_mlp=[1,null,true]",
@@ -609,12 +604,36 @@ MISTAKES += [
     ),
     ("comms.loss_scale=0", ["comms.loss_scale: 0.0 is outside [2^-32, 2^64], and is not null"]),
     ("comms.exchange=ring", ["comms.exchange: 'ring' is not an exchange; Choices: auto, flat, hierarchical"]),
-    ("sharding=table_row_wise", [f"sharding: 'table_row_wise' is not built yet; Choices: {_SHARDINGS}"]),
     (
-        "++sharding.tables.sparse_1.type=grid",
+        "sharding=gird",
+        [f"sharding: 'gird' is not a choice of sharding; did you mean 'grid'? Choices: {_SHARDINGS}"],
+    ),
+    (
+        "++sharding.tables.sparse_1.type=table_rowwise",
         [
-            "sharding.tables.sparse_1.type: 'grid' is not built yet; "
-            "Choices: auto, column_wise, data_parallel, row_wise, table_wise"
+            "sharding.tables.sparse_1.type: 'table_rowwise' is not a sharding type; did you mean 'table_row_wise'? "
+            f"Choices: {_TYPES}"
+        ],
+    ),
+    ("sharding.column_wise_semantics=null", ["sharding.column_wise_semantics: null is not text"]),
+    (
+        "sharding.column_wise_semantics=exactly",
+        [
+            "sharding.column_wise_semantics: 'exactly' is not a column-wise semantics; did you mean 'exact'? "
+            "Choices: exact, per_shard"
+        ],
+    ),
+    (
+        "sharding=table_row_wise sharding.column_wise_semantics=per_shard",
+        [
+            "sharding.column_wise_semantics: 'per_shard' has no effect on 'table_row_wise': no table is split by "
+            "columns; leave it out"
+        ],
+    ),
+    (
+        "sharding=grid sharding.partitioner=greedy",
+        [
+            "sharding.partitioner: greedy has no effect on 'grid'; leave it at auto, or use table_wise or column_wise",
         ],
     ),
     (
@@ -660,8 +679,7 @@ def test_r33_five_mistakes_of_five_kinds_come_in_one_list() -> None:
             "5 mistakes in the configuration:",
             "  data.path: '/a=b' cannot be parsed (mismatched input '=' expecting <EOF>); "
             "quote it for Hydra and for the shell: 'data.path=\"/a=b\"'",
-            "  sharding: 'tabel_wise' is not a choice of sharding; did you mean 'table_wise'? "
-            "Choices: auto, column_wise, data_parallel, file, row_wise, table_wise",
+            f"  sharding: 'tabel_wise' is not a choice of sharding; did you mean 'table_wise'? Choices: {_SHARDINGS}",
             "  seed: '+' adds keys, and this one exists; write seed=1",
             "  trainer.max_step: no such key (given '10'); did you mean 'trainer.max_steps'? "
             f"Keys of trainer: {_TRAINER_KEYS}",
@@ -701,8 +719,7 @@ def test_every_point_of_a_sweep_is_checked() -> None:
     assert found == [
         "optim.sparse.lr: -0.2 is below the limit 0",
         "optim.sparse.lr: -0.3 is below the limit 0",
-        "sharding: 'row_wiese' is not a choice of sharding; did you mean 'row_wise'? "
-        "Choices: auto, column_wise, data_parallel, file, row_wise, table_wise",
+        f"sharding: 'row_wiese' is not a choice of sharding; did you mean 'row_wise'? Choices: {_SHARDINGS}",
     ]
     assert _findings("optim.sparse.lr=interval(0,1)", multirun=True) == [
         "optim.sparse.lr: 'optim.sparse.lr=interval(0,1)' is no list of points; use choice(a,b) or range(1,4)"
@@ -728,8 +745,7 @@ def test_kernel_that_was_asked_for_by_name_and_is_broken(monkeypatch: pytest.Mon
         (
             "++sharding.tables.nosuch.type=row_wise sharding=tabel_wise optim.sparse.lr=-1",
             [
-                "sharding: 'tabel_wise' is not a choice of sharding; did you mean 'table_wise'? "
-                "Choices: auto, column_wise, data_parallel, file, row_wise, table_wise",
+                f"sharding: 'tabel_wise' is not a choice of sharding; did you mean 'table_wise'? Choices: {_SHARDINGS}",
                 "optim.sparse.lr: -1.0 is below the limit 0",
                 "sharding.tables.nosuch: 'nosuch' is not a table; Choices: sparse_0, sparse_1, sparse_2, sparse_3, "
                 "sparse_4, sparse_5, sparse_6, sparse_7",
@@ -743,13 +759,42 @@ def test_kernel_that_was_asked_for_by_name_and_is_broken(monkeypatch: pytest.Mon
             ],
         ),
         (
-            "++sharding.tables.sparse_1.type=column_wise sharding.column_wise_semantics=exact trainer.num_nodes=2",
+            "++sharding.tables.sparse_1.type=column_wise ops=fbgemm trainer.num_nodes=2",
             [
                 "trainer.num_nodes: 2 nodes, but workers are started on this host only; "
                 "start this command on every node with torchrun or srun",
-                "sharding.column_wise_semantics: 'exact' cannot be had yet for sparse_1: rowwise_adagrad keeps one "
-                "value per row, and the columns of this table are split; use per_shard, an optimizer with a value per "
-                "element (adagrad), or another sharding for them",
+                "ops.backend: fbgemm does not share a row's rowwise_adagrad state over column shards, and those of "
+                "sparse_1 are split; use ops=auto, which gives such tables to another backend, or "
+                "sharding.column_wise_semantics=per_shard",
+            ],
+        ),
+        (
+            "sharding=grid ops=fbgemm trainer.devices=4 hardware.accelerators_per_node=2",
+            [
+                "ops.backend: fbgemm does not share a row's rowwise_adagrad state over column shards, and those of "
+                "sparse_0, sparse_1, sparse_2 and 5 more are split; use ops=auto, which gives such tables to another "
+                "backend, or sharding.column_wise_semantics=per_shard",
+            ],
+        ),
+        (
+            "++optim.sparse.tables.sparse_11.lr=0.1 ++optim.sparse.tables.sparse_1.lr=0.1 sharding=grid",
+            [
+                "optim.sparse.tables.sparse_11: 'sparse_11' is not a table; did you mean 'sparse_1'? Choices: "
+                "sparse_0, sparse_1, sparse_2, sparse_3, sparse_4, sparse_5, sparse_6, sparse_7",
+            ],
+        ),
+        (
+            "optim.sparse.lr=0 ++optim.sparse.tables.sparse_1.lr=0.1 ++optim.sparse.tables.sparse_2.lr=0",
+            [
+                "optim.sparse.tables.sparse_1.lr: 0.1 has no ratio to optim.sparse.lr=0, which schedules change for "
+                "all tables; set optim.sparse.lr above 0",
+            ],
+        ),
+        (
+            "optim.sparse.tables.sparse_1.lr=0.1",
+            [
+                "optim.sparse.tables.sparse_1.lr: 'optim.sparse.tables.sparse_1.lr=0.1' has to be added to a mapping; "
+                "write ++optim.sparse.tables.sparse_1.lr=0.1",
             ],
         ),
         (
@@ -787,6 +832,6 @@ def test_the_tables_of_criteo_and_of_a_list_are_known_too(tmp_path: Path) -> Non
 
 
 def test_ranks_that_something_else_started_may_be_on_many_nodes() -> None:
-    overrides = ["trainer.num_nodes=2", "sharding=column_wise", "sharding.column_wise_semantics=exact"]
+    overrides = ["trainer.num_nodes=2", "sharding=column_wise", "ops=fbgemm"]
     found = check_command_line(overrides, ConfigSource(), purpose=Purpose.TRAIN, multirun=False, num_started=1)
     assert found == []

@@ -40,9 +40,10 @@ def plan_for(
     optimizer: str = "sgd",
     hardware: HardwareSpec | None = None,
     overrides: dict[str, str] | None = None,
-    semantics: ColumnWiseSemantics | None = None,
+    semantics: ColumnWiseSemantics = ColumnWiseSemantics.EXACT,
     path: str | None = None,
     ops_backend: str = "reference",
+    table_optimizers: dict[str, SparseOptimizerSpec] | None = None,
 ) -> PlanResult:
     chosen = tuple(TableSharding(name, ShardingType(kind)) for name, kind in (overrides or {}).items())
     return make_plan(
@@ -53,4 +54,5 @@ def plan_for(
         optimizer=SparseOptimizerSpec(name=optimizer),
         ops_backend=ops_backend,
         device=Device.CPU,
+        table_optimizers=table_optimizers,
     )

@@ -17,7 +17,7 @@ def test_r24_bytes_of_weights_and_state(mode: str, optimizer: str, state: int) -
     result = plan_for(MILLION, mode, world_size=4, optimizer=optimizer)
     spec = SparseOptimizerSpec(name=optimizer)
     assert table_bytes(result.plan.tables["t"], spec) == MemoryBytes(256_000_000, state)
-    ranks = rank_bytes(result.plan, spec)
+    ranks = rank_bytes(result.plan, {"t": spec})
     assert sum(rank[Tier.HBM].total for rank in ranks) == 256_000_000 + state
     assert all(rank[tier].total == 0 for rank in ranks for tier in (Tier.DDR, Tier.SSD))
 

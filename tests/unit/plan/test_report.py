@@ -1,13 +1,14 @@
 import pytest
 
 from neo.plan.report import plan_report, rank_list
+from neo.plan.sharding_plan import ColumnWiseSemantics
 from unit.plan.builders import plan_for, table, tables
 
 
 def test_a_plan_in_full() -> None:
     specs = tables(table("user", rows=1000, dim=64), table("item", rows=2000, dim=20), table("tiny", rows=3))
     overrides = {"user": "column_wise", "item": "row_wise", "tiny": "data_parallel"}
-    result = plan_for(specs, overrides=overrides, optimizer="rowwise_adagrad")
+    result = plan_for(specs, overrides=overrides, optimizer="rowwise_adagrad", semantics=ColumnWiseSemantics.PER_SHARD)
     lines = [line.strip() for line in plan_report(result.view).splitlines()]
     assert [" ".join(line.split()) for line in lines if "─" not in line] == [
         "table rows x dim sharding kernel ranks bytes",

@@ -153,7 +153,7 @@ FIRST = (*A, "shards", 0)
         (
             changed(*A, "sharding_type", to="rowwise"),
             "tables.model.embeddings.a.sharding_type: 'rowwise' is not a sharding type; did you mean 'row_wise'? "
-            "Choices: column_wise, data_parallel, row_wise, table_wise",
+            "Choices: column_wise, data_parallel, grid, row_wise, table_column_wise, table_row_wise, table_wise",
         ),
         (changed(*A, "sharding_type", to=None), "tables.model.embeddings.a.sharding_type: is missing"),
         (

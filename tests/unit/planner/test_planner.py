@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from neo.errors import ConfigError, InfeasiblePlanError
 from neo.ops import spec as ops_spec
-from neo.ops.spec import Device, FbgemmStatus
+from neo.ops.spec import Capability, Device, FbgemmStatus
 from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.check import check_plan
 from neo.plan.memory import rank_bytes
@@ -23,7 +23,7 @@ from neo.planner.spec import ShardingSpec
 from neo.tables.spec import TableSpec, WeightsDtype
 from unit.plan.builders import GB, machine, plan_for, table, tables
 
-MODES = ["table_wise", "row_wise", "column_wise", "data_parallel", "auto"]
+MODES = [*ShardingType, "auto"]
 
 
 @pytest.fixture
@@ -116,7 +116,9 @@ def test_evenly_split_columns_lie_in_the_order_of_ranks() -> None:
 def test_table_wise_balances_bytes_and_lookups() -> None:
     named = tables(*(table(f"t{index:02}", rows=1000) for index in range(10)))
     plan = plan_for(named, "table_wise", world_size=2).plan
-    sizes = [rank[Tier.HBM].total for rank in rank_bytes(plan, SparseOptimizerSpec(name="sgd"))]
+    sizes = [
+        rank[Tier.HBM].total for rank in rank_bytes(plan, dict.fromkeys(plan.tables, SparseOptimizerSpec(name="sgd")))
+    ]
     assert sizes[0] == sizes[1]
 
 
@@ -130,21 +132,23 @@ def test_auto_replicates_tiny_tables_and_splits_what_outweighs_a_rank() -> None:
 def test_auto_splits_columns_only_where_that_changes_nothing() -> None:
     named = tables(table("wide", rows=100_000, dim=128), table("other", rows=1000), prefix="")
 
-    def kind(optimizer: str, semantics: ColumnWiseSemantics | None = None) -> str:
+    def kind(optimizer: str, semantics: ColumnWiseSemantics = ColumnWiseSemantics.EXACT) -> str:
         plan = plan_for(named, optimizer=optimizer, semantics=semantics).plan
         return plan.tables["wide"].sharding_type.value
 
     assert kind("sgd") == "column_wise"
     assert kind("rowwise_adagrad") == "row_wise"
     assert kind("rowwise_adagrad", ColumnWiseSemantics.PER_SHARD) == "column_wise"
-    assert kind("rowwise_adagrad", ColumnWiseSemantics.EXACT) == "row_wise"
 
 
 def test_auto_splits_a_table_that_fits_on_no_rank() -> None:
     named = tables(*(table(f"t{index}", rows=1000, dim=100) for index in range(6)), prefix="")
     plan = plan_for(named, world_size=4, hardware=machine(hbm_bytes=650_000)).plan
     assert any(placed.sharding_type is ShardingType.ROW_WISE for placed in plan.tables.values())
-    assert all(rank[Tier.HBM].total <= 650_000 for rank in rank_bytes(plan, SparseOptimizerSpec(name="sgd")))
+    assert all(
+        rank[Tier.HBM].total <= 650_000
+        for rank in rank_bytes(plan, dict.fromkeys(plan.tables, SparseOptimizerSpec(name="sgd")))
+    )
 
 
 def test_auto_keeps_tables_whole_where_splitting_does_not_pay() -> None:
@@ -243,7 +247,9 @@ def test_an_optimizer_that_a_backend_lacks_is_told_once(working_fbgemm: None) ->
     assert "fbgemm has no adam on cpu" in str(caught.value)
 
 
-def test_weights_that_no_backend_trains_are_refused() -> None:
+def test_weights_that_no_backend_trains_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    less = Capability("reference", Device.CPU, frozenset({"sgd", "rowwise_adagrad"}), frozenset({WeightsDtype.FP32}))
+    monkeypatch.setitem(ops_spec._CAPABILITIES, ("reference", Device.CPU), less)
     with pytest.raises(ConfigError, match=r"reference does not train fp16 weights on cpu .* no other backend takes it"):
         make_plan(
             tables(table("a")),
@@ -254,38 +260,6 @@ def test_weights_that_no_backend_trains_are_refused() -> None:
             ops_backend="auto",
             device=Device.CPU,
         )
-
-
-def test_r6_row_wise_state_on_column_shards_is_per_shard_and_said() -> None:
-    named = tables(table("a", dim=8), table("b", dim=1), prefix="")
-    result = plan_for(named, "column_wise", optimizer="rowwise_adagrad")
-    assert result.column_wise_semantics is ColumnWiseSemantics.PER_SHARD
-    assert result.per_shard == result.view.per_shard == ("a",)
-    for mode, optimizer in (("column_wise", "adagrad"), ("row_wise", "rowwise_adagrad")):
-        assert plan_for(named, mode, optimizer=optimizer).column_wise_semantics is ColumnWiseSemantics.EXACT
-
-
-def test_r6_exact_where_it_cannot_be_had_is_refused() -> None:
-    with pytest.raises(ConfigError) as caught:
-        plan_for(
-            tables(table("a"), table("b")),
-            "column_wise",
-            optimizer="rowwise_adagrad",
-            semantics=ColumnWiseSemantics.EXACT,
-        )
-    assert str(caught.value.findings[0]) == (
-        "sharding.column_wise_semantics: 'exact' cannot be had yet for a, b: rowwise_adagrad keeps one value per row, "
-        "and the columns of these tables are split; use per_shard, an optimizer with a value per element (adagrad), or "
-        "another sharding for them"
-    )
-    one_rank = plan_for(
-        tables(table("a")),
-        "column_wise",
-        world_size=1,
-        optimizer="rowwise_adagrad",
-        semantics=ColumnWiseSemantics.EXACT,
-    )
-    assert one_rank.column_wise_semantics is ColumnWiseSemantics.EXACT
 
 
 def test_r25_what_fits_depends_on_the_optimizer_s_state() -> None:
@@ -456,7 +430,7 @@ def test_planning_loads_no_torch() -> None:
     assert json.loads(done.stdout) == []
 
 
-@pytest.mark.parametrize("mode", ["auto", "table_wise", "row_wise", "column_wise", "data_parallel"])
+@pytest.mark.parametrize("mode", MODES)
 def test_a_table_beyond_64_bits_is_infeasible_not_a_crash(mode: str) -> None:
     named = tables(table("a", rows=2**62, dim=64), table("b"), prefix="")
     with pytest.raises(InfeasiblePlanError, match="no plan fits: table 'a' finds no place"):

@@ -1,5 +1,7 @@
 from typing import Any
 
+import pytest
+
 from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingType
 from neo.planner.spec import ShardingConfig, ShardingMode, ShardingSpec, TableSharding
 
@@ -42,23 +44,40 @@ def test_all_mistakes_are_found_at_once() -> None:
         partitioner="greedi",
     ) == [
         "type: 'tabel_wise' is not a sharding type; did you mean 'table_wise'? Choices: auto, column_wise, "
-        "data_parallel, file, row_wise, table_wise",
+        "data_parallel, file, grid, row_wise, table_column_wise, table_row_wise, table_wise",
         "tables.user_id.tpye: 'tpye' is not a key of a table's sharding; did you mean 'type'? Choices: type",
         "tables.user_id.type: 'rowwise' is not a sharding type; did you mean 'row_wise'? Choices: auto, column_wise, "
-        "data_parallel, row_wise, table_wise",
+        "data_parallel, grid, row_wise, table_column_wise, table_row_wise, table_wise",
         "tables.item: 'row_wise' is not a mapping; write ++sharding.tables.item.type=row_wise",
         "tables.shop.type: is missing; write ++sharding.tables.shop.type=row_wise",
-        "tables.city.type: '3' is not a sharding type; Choices: auto, column_wise, data_parallel, row_wise, table_wise",
+        "tables.city.type: '3' is not a sharding type; Choices: auto, column_wise, data_parallel, grid, row_wise, "
+        "table_column_wise, table_row_wise, table_wise",
         "column_wise_semantics: 'exactly' is not a column-wise semantics; did you mean 'exact'? Choices: exact, "
         "per_shard",
         "partitioner: 'greedi' is not a partitioner; did you mean 'greedy'? Choices: auto, greedy",
     ]
 
 
-def test_types_of_later_items_are_not_built_yet() -> None:
-    assert findings(type="grid") == [
-        "type: 'grid' is not built yet; Choices: auto, column_wise, data_parallel, file, row_wise, table_wise"
-    ]
+def test_exact_is_the_default() -> None:
+    assert ShardingConfig().column_wise_semantics == "exact"
+    assert ShardingSpec().column_wise_semantics is ColumnWiseSemantics.EXACT
+
+
+@pytest.mark.parametrize("kind", ["table_row_wise", "table_column_wise", "grid"])
+def test_nested_types_are_forced_like_the_others(kind: str) -> None:
+    config = ShardingConfig(type=kind, tables={"a": {"type": kind}})
+    assert config.validate() == []
+    assert config.to_spec().type.forced is ShardingType(kind)
+    assert config.to_spec().tables == (TableSharding("a", ShardingType(kind)),)
+
+
+def test_per_shard_needs_a_type_that_splits_columns() -> None:
+    for kind in ("auto", "column_wise", "table_column_wise", "grid"):
+        assert findings(type=kind, column_wise_semantics="per_shard") == []
+    for kind in ("table_wise", "row_wise", "table_row_wise", "data_parallel"):
+        assert findings(type=kind, column_wise_semantics="per_shard") == [
+            f"column_wise_semantics: 'per_shard' has no effect on '{kind}': no table is split by columns; leave it out"
+        ]
 
 
 def test_file_needs_a_path_and_a_path_needs_file() -> None:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# Source: 256 KiB of float32 per temporary: the fastest of 64 KiB to 2 MiB on a core with 2 MiB of L2
+# Source: 512 KiB of float32 per temporary: the fastest of 128 KiB to 1 MiB on a core with 2 MiB of L2
 # (benchmarks/ops.py, 2026-11-30).
-_CPU_BLOCK_VALUES = 1 << 16
+_CPU_BLOCK_VALUES = 1 << 17
 
 
 def rows_per_block(num_columns: int, device: torch.device) -> int:

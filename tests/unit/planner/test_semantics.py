@@ -1,0 +1,119 @@
+"""R6, the plan's side: what a row-wise optimizer does on tables that are split by columns, and who can do it."""
+
+from pathlib import Path
+
+import pytest
+
+from neo.errors import ConfigError
+from neo.ops import spec as ops_spec
+from neo.ops.spec import FbgemmStatus
+from neo.optim.spec import SparseOptimizerSpec
+from neo.plan.report import plan_report
+from neo.plan.serialize import write_plan
+from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingType
+from neo.planner.planner import PlanResult
+from unit.plan.builders import machine, plan_for, table, tables
+
+SPLIT = ["column_wise", "table_column_wise", "grid"]
+TWO_NODES = machine(accelerators_per_node=2, num_nodes=2)
+NAMED = tables(table("a"), table("b", dim=4), prefix="")
+SHARED = "fbgemm does not share a row's rowwise_adagrad state over column shards"
+
+
+@pytest.fixture(autouse=True)
+def _working_fbgemm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ops_spec, "fbgemm_status", lambda: FbgemmStatus(True))
+
+
+def planned(mode: str, optimizer: str = "rowwise_adagrad", **options: object) -> PlanResult:
+    chosen: dict[str, object] = {"world_size": 4, "hardware": TWO_NODES, "ops_backend": "auto"} | options
+    return plan_for(NAMED, mode, optimizer=optimizer, **chosen)  # type: ignore[arg-type]
+
+
+def kernels(result: PlanResult) -> dict[str, str]:
+    return {key: placed.kernel for key, placed in result.plan.tables.items()}
+
+
+@pytest.mark.parametrize("mode", SPLIT)
+def test_r6_exact_takes_a_kernel_that_shares_the_state_of_rows(mode: str) -> None:
+    result = planned(mode)
+    # 'b' is as wide as the narrowest shard of fbgemm, so its columns stay together and nothing has to be shared.
+    assert len(result.plan.tables["b"].column_ranges) == 1
+    assert kernels(result) == {"a": "reference", "b": "fbgemm"}
+    assert result.fallbacks == (f"a: kernel reference in place of fbgemm: {SHARED}",)
+    assert result.column_wise_semantics is ColumnWiseSemantics.EXACT
+    assert result.per_shard == ()
+    assert "per_shard" not in plan_report(result.view)
+
+
+@pytest.mark.parametrize("mode", SPLIT)
+def test_r6_per_shard_keeps_the_fused_kernel_and_is_said(mode: str) -> None:
+    result = planned(mode, semantics=ColumnWiseSemantics.PER_SHARD)
+    assert kernels(result) == {"a": "fbgemm", "b": "fbgemm"}
+    assert result.fallbacks == ()
+    assert result.column_wise_semantics is ColumnWiseSemantics.PER_SHARD
+    assert result.per_shard == result.view.per_shard == ("a",)
+    report = " ".join(plan_report(result.view).split())
+    assert f"{mode} 2x per_shard fbgemm" in report
+    assert "column_wise_semantics is per_shard: on 1 table each column shard keeps its own rowwise_adagrad" in report
+
+
+@pytest.mark.parametrize("mode", SPLIT)
+def test_r6_state_per_element_needs_nothing_shared(mode: str) -> None:
+    for semantics in ColumnWiseSemantics:
+        result = planned(mode, "adagrad", semantics=semantics)
+        assert kernels(result) == {"a": "fbgemm", "b": "fbgemm"}
+        assert result.column_wise_semantics is ColumnWiseSemantics.EXACT
+
+
+@pytest.mark.parametrize("mode", ["table_wise", "row_wise", "table_row_wise"])
+def test_r6_whole_rows_need_nothing_shared(mode: str) -> None:
+    assert set(kernels(planned(mode)).values()) == {"fbgemm"}
+
+
+@pytest.mark.parametrize("mode", SPLIT)
+def test_r6_a_kernel_asked_for_by_name_is_refused_with_the_table_and_a_fix(mode: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        planned(mode, ops_backend="fbgemm")
+    assert [str(finding) for finding in caught.value.findings] == [
+        f"ops.backend: {SHARED}, and those of a are split; use ops=auto, which gives such tables to another backend, "
+        "or sharding.column_wise_semantics=per_shard"
+    ]
+    assert set(kernels(planned(mode, ops_backend="reference")).values()) == {"reference"}
+
+
+def test_r6_a_given_plan_is_asked_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    write_plan(path, planned("grid", semantics=ColumnWiseSemantics.PER_SHARD).plan)
+    given = planned("file", path=str(path))
+    assert kernels(given) == {"a": "reference", "b": "fbgemm"}
+    assert given.fallbacks == (f"a: kernel reference in place of fbgemm: {SHARED}",)
+    per_shard = planned("file", path=str(path), semantics=ColumnWiseSemantics.PER_SHARD)
+    assert (kernels(per_shard), per_shard.per_shard) == ({"a": "fbgemm", "b": "fbgemm"}, ("a",))
+    with pytest.raises(ConfigError, match=f"ops.backend: {SHARED}, and those of a are split"):
+        planned("file", path=str(path), ops_backend="fbgemm")
+
+
+def test_r6_each_table_has_its_own_optimizer() -> None:
+    own = {"a": SparseOptimizerSpec(name="sgd")}
+    wide = tables(table("a"), table("c"), prefix="")
+    result = plan_for(
+        wide,
+        "grid",
+        world_size=4,
+        hardware=TWO_NODES,
+        optimizer="rowwise_adagrad",
+        ops_backend="auto",
+        table_optimizers=own,
+    )
+    assert kernels(result) == {"a": "fbgemm", "c": "reference"}
+    assert result.view.optimizers == {"a": own["a"], "c": SparseOptimizerSpec(name="rowwise_adagrad")}
+
+
+def test_auto_splits_rows_where_split_columns_would_have_to_share_state() -> None:
+    wide = tables(table("a", rows=100_000, dim=128), table("b", rows=1000), prefix="")
+    exact = plan_for(wide, optimizer="rowwise_adagrad")
+    assert exact.plan.tables["a"].sharding_type is ShardingType.ROW_WISE
+    cheaper = plan_for(wide, optimizer="rowwise_adagrad", semantics=ColumnWiseSemantics.PER_SHARD)
+    assert cheaper.plan.tables["a"].sharding_type is ShardingType.COLUMN_WISE
+    assert cheaper.per_shard == ("a",)
