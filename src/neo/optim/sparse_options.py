@@ -95,6 +95,11 @@ class SparseOptimizerSpec:
         return self.stochastic_rounding and self.weights_dtype is not WeightsDtype.FP32
 
     @property
+    def reads(self) -> tuple[str, ...]:
+        """The hyper-parameters, beside ``lr`` and the weight decay, that the optimizer reads."""
+        return _READS[self.name]
+
+    @property
     def states(self) -> Mapping[str, bool]:
         """Names of its state tensors, and whether each holds one value per row instead of one per element."""
         return _STATES[self.name]

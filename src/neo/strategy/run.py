@@ -28,6 +28,7 @@ from neo.planner.overrides import table_optimizers
 from neo.planner.semantics import per_shard_tables
 from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
 from neo.strategy.callbacks import StepMeter, TrainLog
+from neo.strategy.divergence import LossGuard
 from neo.strategy.epoch_loader import EpochLoader
 from neo.strategy.lightning_module import RecommendationModule
 from neo.strategy.neo_strategy import NeoStrategy
@@ -97,7 +98,13 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
     meter = StepMeter(warmup_steps=config.trainer.throughput_warmup_steps)
     log = TrainLog(meter, every_n_steps=config.trainer.log_every_n_steps)
     traffic = TrafficMeter(lambda: strategy.traffic)
-    callbacks: list[Callback] = [meter, log, traffic, ProgressFile(run_dir / "progress.json", meter=meter, log=log)]
+    callbacks: list[Callback] = [
+        LossGuard(),
+        meter,
+        log,
+        traffic,
+        ProgressFile(run_dir / "progress.json", meter=meter, log=log),
+    ]
     if config.trainer.progress_bar:
         callbacks.append(ProgressBar(meter, console=console))
     trainer = _trainer(config, run_dir, world, strategy=strategy, callbacks=callbacks)
@@ -175,7 +182,7 @@ def _module(config: RunConfig, schema: DataSchema) -> RecommendationModule:
     )
     build = cast(Any, MODELS.get(config.model.name)).from_spec
     model: nn.Module = build(config.model, embeddings=embeddings, num_dense=len(schema.dense_names), seed=config.seed)
-    return RecommendationModule(model, config.optim)
+    return RecommendationModule(model, config.optim, dense_names=schema.dense_names)
 
 
 def _embeddings(module: RecommendationModule) -> EmbeddingBagCollection:

@@ -602,7 +602,7 @@ MISTAKES += [
         "comms.backward=int4",
         ["comms.backward: 'int4' is not a codec; did you mean 'int8'? Choices: bf16, fp16, fp32, int8"],
     ),
-    ("comms.loss_scale=0", ["comms.loss_scale: 0.0 must be above 0 and finite, or null"]),
+    ("comms.loss_scale=0", ["comms.loss_scale: 0.0 is outside [2^-32, 2^64], and is not null"]),
     ("comms.exchange=ring", ["comms.exchange: 'ring' is not an exchange; Choices: auto, flat, hierarchical"]),
     (
         "sharding=gird",
