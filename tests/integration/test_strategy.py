@@ -1,12 +1,14 @@
 """NeoStrategy on real ranks: exact for any split and plan, learning rates, agreement, refusals."""
 
 import itertools
+import os
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import lightning.pytorch as pl
 import pytest
 import torch
 import torch.distributed as dist
@@ -78,6 +80,29 @@ def test_r6_per_shard_trains_another_model(worker_pool: WorkerPool) -> None:
     for found, sent in worker_pool.run(2, train_per_shard):
         assert float((found.tables["items"] - exact.tables["items"]).abs().max()) > 1e-3
         assert sent > 0
+
+
+def train_on_two_nodes() -> tuple[Trained, int, int]:
+    """Train as two nodes of two ranks; return also a node's ranks in the plan, and the bytes sent to the other node."""
+    rank, module, strategy = dist.get_rank(), ClickModule(ADAGRAD), NeoStrategy(sharding="grid", seed=3)
+    os.environ |= {"GROUP_RANK": str(rank // 2), "LOCAL_RANK": str(rank % 2), "LOCAL_WORLD_SIZE": "2"}
+    own = [step.part(2 * rank, 2 * rank + 2) for step in STEPS[:2]]
+    quiet: dict[str, Any] = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
+    running = pl.Trainer(
+        accelerator="cpu", devices=2, num_nodes=2, strategy=strategy, max_epochs=1, enable_model_summary=False, **quiet
+    )
+    running.fit(module, Batches(own))
+    tables = {table.name: module.embeddings.full_weight(table.name) for table in module.embeddings.tables}
+    layout = module.embeddings.engine.layout
+    return Trained(tables, {}), layout.local_world_size, strategy.traffic.between_nodes
+
+
+def test_the_nodes_of_the_trainer_are_those_of_the_plan(worker_pool: WorkerPool) -> None:
+    expected = worker_pool.run(1, train_split, ADAGRAD, "table_wise", STEPS[:2], [(8,), (8,)])[0]
+    for found, local_world_size, sent in worker_pool.run(4, train_on_two_nodes):
+        assert local_world_size == 2
+        assert sent > 0
+        close(found, Trained(expected.tables, {}))
 
 
 def test_three_ranks_train_like_one(worker_pool: WorkerPool, one_rank: dict[str, Trained]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from pathlib import Path
 
+from neo.comms.spec import ExchangeMode
 from neo.config.devices import execution_device, num_gpus, num_processes
 from neo.config.purpose import Purpose
 from neo.config.schema import NeoConfig
@@ -61,9 +62,11 @@ def cross_findings(
     device = execution_device(accelerator) if training else machine_device(accelerator, hardware)
     refused = _backend(config, device)
     findings += [*refused, *_table_names(config)]
+    started = num_processes(config.trainer.to_spec().devices, accelerator) if num_started is None else num_started
+    machine = hardware.scaled_to(started) if training else hardware
+    if training and sound("comms"):
+        findings += _exchange_without_effect(config, machine)
     if sound("sharding") and not refused:
-        started = num_processes(config.trainer.to_spec().devices, accelerator) if num_started is None else num_started
-        machine = hardware.scaled_to(started) if training else hardware
         findings += wishes_for_tables(config, device, machine)
     return findings
 
@@ -74,6 +77,15 @@ def _semantics_without_effect(config: NeoConfig) -> list[Finding]:
         return []
     problem = f"'per_shard' has no effect on '{optimizer.name}': only row-wise optimizers depend on it"
     return [Finding("sharding.column_wise_semantics", problem, "leave it out")]
+
+
+def _exchange_without_effect(config: NeoConfig, machine: HardwareSpec) -> list[Finding]:
+    per_node = machine.local_world_size
+    if config.comms.exchange != ExchangeMode.HIERARCHICAL or 1 < per_node < machine.world_size:
+        return []
+    shape = "one node" if per_node >= machine.world_size else "one rank on each node"
+    problem = f"'hierarchical' has no effect with {shape}: there are no relays between nodes"
+    return [Finding("comms.exchange", problem, "leave it at auto, or set hardware.accelerators_per_node")]
 
 
 def _table_names(config: NeoConfig) -> list[Finding]:

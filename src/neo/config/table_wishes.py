@@ -7,7 +7,9 @@ from neo.errors import DataError, Finding
 from neo.hardware.spec import HardwareSpec
 from neo.models.spec import EMBEDDINGS_PATH, TABLE_LIST, tables_from_csv
 from neo.ops.spec import Device
-from neo.planner.kernels import decide_kernels, requests_of
+from neo.plan.sharding_plan import ColumnWiseSemantics
+from neo.planner.kernels import decide_kernels, dim_multiple, requests_of
+from neo.planner.layout import column_ranges, num_column_parts
 from neo.planner.overrides import forced_types
 from neo.planner.spec import ShardingMode
 from neo.tables.spec import TableSpec
@@ -30,7 +32,9 @@ def known_tables(config: NeoConfig) -> Mapping[str, TableSpec]:
 
 
 def wishes_for_tables(config: NeoConfig, device: Device, machine: HardwareSpec) -> list[Finding]:
-    """Return the kernels that valid groups ask for by name and that cannot hold the tables.
+    """Return what valid groups ask for and the tables cannot have on this machine.
+
+    Kernels by name that cannot hold them; ``per_shard`` where each table has its type and none is split by columns.
 
     Args:
         config: The typed configuration.
@@ -52,4 +56,22 @@ def wishes_for_tables(config: NeoConfig, device: Device, machine: HardwareSpec) 
         world_size=machine.world_size,
         local_world_size=machine.local_world_size,
     )
-    return decide_kernels(requests, device=device)[1]
+    choices, findings = decide_kernels(requests, device=device)
+    if sharding.column_wise_semantics is ColumnWiseSemantics.PER_SHARD and optimizer.is_rowwise:
+        places = {
+            key: num_column_parts(kind, machine.world_size, machine.local_world_size)
+            for key, kind in forced.items()
+            if kind is not None
+        }
+        multiples = {key: dim_multiple(kernel, device) for key, kernel in choices.kernels.items()}
+        ranges = [len(column_ranges(tables[key], places[key], multiples[key])) for key in places]
+        if len(places) == len(tables) and max(ranges) == 1:
+            findings.append(_without_split(machine))
+    return findings
+
+
+def _without_split(machine: HardwareSpec) -> Finding:
+    nodes = f"{machine.num_nodes} node{'' if machine.num_nodes == 1 else 's'}"
+    ranks = f"{machine.world_size} rank{'' if machine.world_size == 1 else 's'} on {nodes}"
+    problem = f"'per_shard' has no effect: the forced types split no table by columns over {ranks}"
+    return Finding("sharding.column_wise_semantics", problem, "leave it out")

@@ -99,6 +99,10 @@ def test_the_text_of_a_number_beyond_its_limit(override: str, expected: str) -> 
         ("optim.schedule.milestones=[3]", "milestones: [3] has no effect on 'constant'; leave it at [], or use step"),
         ("sharding=row_wise sharding.partitioner=greedy", "partitioner: greedy has no effect on 'row_wise'; leave it at auto, or use table_wise or column_wise"),
         ("sharding=row_wise sharding.column_wise_semantics=per_shard", "column_wise_semantics: 'per_shard' has no effect on 'row_wise': no table is split by columns; leave it out"),
+        ("sharding=grid sharding.column_wise_semantics=per_shard", "column_wise_semantics: 'per_shard' has no effect: the forced types split no table by columns over 2 ranks on 1 node; leave it out"),
+        ("sharding=column_wise model.embedding_dim=1 sharding.column_wise_semantics=per_shard", "column_wise_semantics: 'per_shard' has no effect: the forced types split no table by columns over 2 ranks on 1 node; leave it out"),
+        ("comms.exchange=hierarchical", "comms.exchange: 'hierarchical' has no effect with one node: there are no relays between nodes; leave it at auto, or set hardware.accelerators_per_node"),
+        ("comms.exchange=hierarchical hardware.accelerators_per_node=1", "comms.exchange: 'hierarchical' has no effect with one rank on each node: there are no relays between nodes; leave it at auto, or set hardware.accelerators_per_node"),
         ("optim.sparse.name=sgd sharding.column_wise_semantics=per_shard", "column_wise_semantics: 'per_shard' has no effect on 'sgd': only row-wise optimizers depend on it; leave it out"),
     ],
 )  # fmt: skip
@@ -117,7 +121,10 @@ def test_a_setting_without_effect_is_a_mistake(command: str, expected: str) -> N
         "sharding=row_wise ++sharding.tables.sparse_1.type=auto sharding.partitioner=greedy",
         "sharding=row_wise sharding.column_wise_semantics=exact",
         "sharding=column_wise sharding.column_wise_semantics=per_shard",
-        "sharding=grid sharding.column_wise_semantics=per_shard",
+        "sharding=grid sharding.column_wise_semantics=per_shard hardware.accelerators_per_node=1",
+        "sharding=grid ++sharding.tables.sparse_1.type=auto sharding.column_wise_semantics=per_shard",
+        "comms.exchange=hierarchical trainer.devices=4 hardware.accelerators_per_node=2",
+        "comms.exchange=flat",
         "sharding=table_column_wise sharding.column_wise_semantics=per_shard",
         # One node of both ranks: the grid cuts no columns, and a kernel that shares no state will do.
         "sharding=grid ops=fbgemm hardware.accelerators_per_node=2",
