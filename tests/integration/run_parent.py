@@ -11,6 +11,7 @@ from neo.data.vocabulary import learn_schema
 from neo.models.spec import EMBEDDINGS_PATH, tables_of
 from neo.ops.spec import Device
 from neo.plan.serialize import write_plan
+from neo.planner.overrides import table_optimizers
 from neo.planner.planner import make_plan
 from neo.strategy.run import run_training
 
@@ -23,9 +24,11 @@ BASE: dict[str, Any] = {
 }
 
 
-def prepare(run_dir: Path, world_size: int, **changes: dict[str, Any]) -> RunConfig:
+def prepare(run_dir: Path, world_size: int, *, seed: Any = None, **changes: dict[str, Any]) -> RunConfig:
     """Do the parent's work: learn the schema, plan, and leave both in the run folder."""
     content = copy.deepcopy(BASE)
+    if seed is not None:
+        content["seed"] = seed
     for group, values in changes.items():
         content.setdefault(group, {}).update(values)
     config = resolve_content(content, purpose=Purpose.TRAIN)
@@ -40,6 +43,7 @@ def prepare(run_dir: Path, world_size: int, **changes: dict[str, Any]) -> RunCon
         optimizer=config.optim.sparse,
         ops_backend=config.ops.backend,
         device=Device.CPU,
+        table_optimizers=table_optimizers(config.optim, tables)[0],
     )
     write_plan(run_dir / "plan.json", planned.plan, planned.fingerprint)
     return config

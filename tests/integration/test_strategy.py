@@ -51,7 +51,7 @@ def one_rank(worker_pool: WorkerPool) -> dict[str, Trained]:
 
 
 @pytest.mark.parametrize("optimizer", [SGD, ADAGRAD], ids=["sgd", "rowwise_adagrad"])
-@pytest.mark.parametrize("sharding", ["auto", "table_wise", "row_wise", "data_parallel"])
+@pytest.mark.parametrize("sharding", ["auto", "table_wise", "row_wise", "column_wise", "data_parallel", "grid"])
 @pytest.mark.parametrize("splits", [[(4, 4), (3, 5), (7, 0), (0, 1)]], ids=["uneven and empty"])
 def test_any_split_trains_like_one_rank(
     worker_pool: WorkerPool,
@@ -62,6 +62,22 @@ def test_any_split_trains_like_one_rank(
 ) -> None:
     for found in worker_pool.run(2, train_split, optimizer, sharding, STEPS, splits):
         close(found, one_rank[optimizer.name])
+
+
+def train_per_shard() -> tuple[Trained, int]:
+    """Train with column shards that keep their own state; return also the bytes sent."""
+    rank = dist.get_rank()
+    strategy = NeoStrategy(sharding="column_wise", column_wise_semantics="per_shard", seed=3)
+    assert strategy.traffic.within_nodes == 0
+    own = [step.part(4 * rank, 4 * rank + 4) for step in STEPS[:2]]
+    return fit(ClickModule(ADAGRAD), strategy, Batches(own)), strategy.traffic.within_nodes
+
+
+def test_r6_per_shard_trains_another_model(worker_pool: WorkerPool) -> None:
+    exact = worker_pool.run(2, train_split, ADAGRAD, "column_wise", STEPS[:2], [(4, 4), (4, 4)])[0]
+    for found, sent in worker_pool.run(2, train_per_shard):
+        assert float((found.tables["items"] - exact.tables["items"]).abs().max()) > 1e-3
+        assert sent > 0
 
 
 def test_three_ranks_train_like_one(worker_pool: WorkerPool, one_rank: dict[str, Trained]) -> None:

@@ -6,6 +6,7 @@ from neo.config.run_config import RunConfig
 from neo.errors import ConfigError, Finding
 from neo.ops.spec import Device
 from neo.plan.check import check_plan
+from neo.planner.overrides import table_optimizers
 from neo.planner.planner import PlanResult, make_plan
 from neo.tables.spec import TableSpec
 
@@ -32,10 +33,14 @@ def plan_tables(config: RunConfig, tables: Mapping[str, TableSpec], *, device: D
         device: What the kernels run on.
 
     Raises:
-        ConfigError: A table does not suit the backend that was asked for, or the given plan does not fit.
+        ConfigError: A table does not suit the backend that was asked for, an optimizer is for no table, or the given
+            plan does not fit.
         InfeasiblePlanError: No placement fits the memory of the machine.
     """
     hardware = config.hardware
+    own, unknown = table_optimizers(config.optim, tables)
+    if unknown:
+        raise ConfigError(unknown)
     result = make_plan(
         tables,
         sharding=config.sharding,
@@ -44,6 +49,7 @@ def plan_tables(config: RunConfig, tables: Mapping[str, TableSpec], *, device: D
         optimizer=config.optim.sparse,
         ops_backend=config.ops.backend,
         device=device,
+        table_optimizers=own,
     )
     findings = check_plan(result.plan, tables, hardware.world_size, hardware.local_world_size)
     if findings:

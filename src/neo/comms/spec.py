@@ -1,6 +1,5 @@
 """Communication configuration, torch-free: which codecs pooled vectors and gradients travel in, and which way."""
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -14,6 +13,9 @@ CODECS.register("bf16", "neo.comms.half_codecs:Bf16Codec")
 CODECS.register("int8", "neo.comms.int8_codec:Int8RowwiseCodec")
 _FULL_RANGE = ("fp32", "bf16", "int8")
 """Codecs that ignore a loss scale: they lose no gradient for being small."""
+
+_SCALES = (2.0**-32, 2.0**64)
+"""Beyond, products with gradients would leave the range of float32."""
 
 
 class ExchangeMode(StrEnum):
@@ -63,8 +65,8 @@ class CommsConfig:
         findings = [unknown_name(key, name, "codec", CODECS.names()) for key, name in chosen if name not in CODECS]
         if self.exchange not in list(ExchangeMode):
             findings.append(unknown_name("exchange", self.exchange, "exchange", list(ExchangeMode)))
-        if self.loss_scale is not None and not (math.isfinite(self.loss_scale) and self.loss_scale > 0):
-            findings.append(Finding("loss_scale", f"{self.loss_scale} must be above 0 and finite, or null"))
+        if self.loss_scale is not None and not _SCALES[0] <= self.loss_scale <= _SCALES[1]:
+            findings.append(Finding("loss_scale", f"{self.loss_scale} is outside [2^-32, 2^64], and is not null"))
         elif self.loss_scale is not None and self.backward in _FULL_RANGE:
             problem = f"{self.loss_scale} has no effect on gradients that travel in '{self.backward}'"
             findings.append(Finding("loss_scale", problem, "leave it out, or use comms.backward=fp16"))

@@ -15,7 +15,7 @@ from neo.ops.spec import AUTO, POOLED_LOOKUPS, Device, capability, refusal
 from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.plan_reader import read_json
 from neo.plan.sharding_plan import ColumnWiseSemantics
-from neo.planner.overrides import named_tables
+from neo.planner.overrides import OPTIMIZERS, named_tables
 from neo.planner.spec import ShardingMode
 from neo.strategy.spec import Accelerator
 from neo.tables.spec import TableSpec
@@ -78,9 +78,11 @@ def _semantics_without_effect(config: NeoConfig) -> list[Finding]:
 
 def _table_names(config: NeoConfig) -> list[Finding]:
     keys = known_tables(config)
-    if not keys or not config.sharding.tables or config.sharding.type == ShardingMode.FILE:
+    if not keys:
         return []
-    return named_tables([str(name) for name in config.sharding.tables], keys)[1]
+    placed = () if config.sharding.type == ShardingMode.FILE else config.sharding.tables
+    findings = named_tables([str(name) for name in placed], keys)[1]
+    return findings + named_tables([str(name) for name in config.optim.sparse.tables], keys, OPTIMIZERS)[1]
 
 
 def _files(config: NeoConfig) -> list[Finding]:

@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from neo.config.as_typed import as_typed, quoted
-from neo.config.schema import FREE_MAPPING, NOT_BUILT_KEYS, NeoConfig, in_words, schema_types, takes_bool
+from neo.config.schema import NOT_BUILT_KEYS, NeoConfig, below_free_mapping, in_words, schema_types, takes_bool
 from neo.errors import NOT_BUILT, Finding
 
 TARGET = "_target_"
@@ -49,7 +49,7 @@ class Draft:
             value: A plain value, list or mapping.
             source: Where it was written, if not on the command line: ``hardware/acme.yaml``.
         """
-        inside_free = key == FREE_MAPPING or key.startswith(FREE_MAPPING + ".")
+        inside_free = below_free_mapping(key)
         is_group = key == "" or is_dataclass(self._types.get(key))
         if is_group and isinstance(value, Mapping):
             prefix = f"{key}." if key else ""

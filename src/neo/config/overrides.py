@@ -13,7 +13,7 @@ from hydra.errors import HydraException
 from neo.config.as_typed import as_typed, quoted
 from neo.config.composition import ConfigTree, names_of
 from neo.config.draft import unknown_key
-from neo.config.schema import FREE_MAPPING, GROUPS, RECIPES, schema_types
+from neo.config.schema import GROUPS, RECIPES, below_free_mapping, schema_types
 from neo.errors import Finding, did_you_mean
 
 _ADDS = (OverrideType.ADD, OverrideType.FORCE_ADD)
@@ -114,7 +114,7 @@ def wrong_forms(overrides: Sequence[Override]) -> list[Finding]:
             continue
         if (finding := _wrong_form(override)) is not None:
             findings.append(finding)
-        elif key not in types and key != RECIPES and not _below_free_mapping(key):
+        elif key not in types and key != RECIPES and not below_free_mapping(key):
             findings.append(unknown_key(key, types, given=override.value()))
     return findings
 
@@ -125,7 +125,7 @@ def _malformed(text: str, error: Exception) -> Finding:
         return Finding(text, "has no key", "write KEY=VALUE")
     if not equals:
         bare = text.lstrip("+~")
-        adds = bare == RECIPES or _below_free_mapping(bare)
+        adds = bare == RECIPES or below_free_mapping(bare)
         return Finding(text, "is not an override", f"write {text if adds else bare}=VALUE")
     if key.strip() != key:
         return Finding(text, "has blanks around its key", "write KEY=VALUE")
@@ -145,17 +145,13 @@ def _wrong_form(override: Override) -> Finding | None:
         return Finding(key, f"'{text}' is a sweep", "add -m to run every point, or write a list as [a,b]")
     if override.type is OverrideType.DEL:
         return Finding(key, f"'{text}' removes a key; every key is needed", f"give it a value: {key}=VALUE")
-    if _below_free_mapping(key):
+    if below_free_mapping(key):
         return _wrong_table_override(override, key, text)
     if key == RECIPES and override.type is not OverrideType.ADD:
         return Finding(key, f"'{text}' has to add the recipe", f"write +{text.lstrip('+')}")
     if key != RECIPES and override.type in _ADDS:
         return _wrong_addition(key, text, override.value())
     return None
-
-
-def _below_free_mapping(key: str) -> bool:
-    return key == FREE_MAPPING or key.startswith(FREE_MAPPING + ".")
 
 
 def _wrong_table_override(override: Override, key: str, text: str) -> Finding | None:

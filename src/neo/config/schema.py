@@ -13,6 +13,7 @@ from neo.launch.spec import LaunchConfig
 from neo.models.spec import ModelConfig
 from neo.ops.spec import OpsConfig
 from neo.optim.spec import OptimConfig
+from neo.planner.overrides import OPTIMIZERS, TYPES
 from neo.planner.spec import ShardingConfig
 from neo.strategy.spec import TrainerConfig
 
@@ -35,8 +36,13 @@ class NeoConfig:
 
 GROUPS = tuple(entry.name for entry in fields(NeoConfig) if entry.name != "seed")
 RECIPES = "recipes"
-FREE_MAPPING = "sharding.tables"
-"""The one key below which the user makes up names; Hydra adds to it with ``++``."""
+_FREE_MAPPINGS = (TYPES, OPTIMIZERS)
+
+
+def below_free_mapping(key: str) -> bool:
+    """Return whether ``key`` is or lies below a mapping with names of tables; Hydra adds to one with ``++``."""
+    return any(key == free or key.startswith(f"{free}.") for free in _FREE_MAPPINGS)
+
 
 NOT_BUILT_KEYS = ("checkpoint", "explain")
 """First parts of keys that are planned and not there yet."""

@@ -15,7 +15,7 @@ from neo.versions import installed_versions
 
 SUMMARY, _PLANNED = "summary.json", "planned.json"
 PROGRESS = "progress.json"  # what rank 0 knew after the last validation
-_MEASURED = ("steps", "samples", "samples_per_s", "step_time_s", "train_loss", "val", "data")
+_MEASURED = ("steps", "samples", "samples_per_s", "step_time_s", "train_loss", "val", "data", "traffic_bytes_per_step")
 
 
 class Status(StrEnum):

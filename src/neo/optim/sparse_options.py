@@ -196,6 +196,9 @@ class SparseOptimizerConfig:
                 findings.append(Finding(key, f"'{value}' is not a number"))
             else:
                 numbers[key] = value
+        if self.lr == 0 and numbers.get("lr"):
+            problem = f"{numbers['lr']} has no ratio to optim.sparse.lr=0, which schedules change for all tables"
+            findings.append(Finding("lr", problem, "set optim.sparse.lr above 0"))
         own = TableOptimizer(table, **numbers)
         findings += outside_limits(own, {key: limits for key, limits in _LIMITS.items() if key in numbers})
         findings += in_unit_interval(own, [key for key in ("beta1", "beta2") if key in numbers])

@@ -13,6 +13,7 @@ from neo.data.spec import OutOfRange
 from neo.errors import DataError, UnsupportedError, unknown_name
 from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan
+from neo.sharded.diagnosis import first_non_finite
 from neo.sharded.engine import Pending, ShardedEngine
 from neo.tables.spec import TableSpec
 
@@ -203,6 +204,16 @@ class EmbeddingBagCollection(nn.Module):
     def fallbacks(self) -> tuple[str, ...]:
         """What was replaced when the shards were built, and why."""
         return tuple(self.engine.fallbacks)
+
+    def find_non_finite(self) -> str | None:
+        """Return where NaN or an infinite value sits: in an output of the last forward, or in this rank's weights.
+
+        Returns:
+            The table, with the feature and sample or the row; None if everything is finite. Not a collective, and not
+            cheap: it reads every weight of this rank. For the message about a loss that is not finite.
+        """
+        engine = self.engine
+        return first_non_finite(self.tables, self.output_names, engine.last_outputs, engine.local_shards)
 
     def full_weight(self, table: str) -> Tensor:
         """Gather a whole table ``[rows, D]`` float32 on every rank. A collective; for tests and small tables."""

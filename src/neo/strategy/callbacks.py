@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import lightning.pytorch as pl
-import torch
-import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.trainer.states import TrainerFn
 from typing_extensions import override
 
-from neo.errors import DivergedError
+from neo.strategy.divergence import finite_loss
 from neo.strategy.lightning_module import RecommendationModule
 
 _KEPT_STEPS = 100_000
@@ -146,51 +144,6 @@ class TrainLog(Callback):
         if report is not None and report.samples > 0:
             names = ("auc", "ne", "log_loss", "accuracy", "calibration")
             _write(trainer, {f"val/{name}": getattr(report, name) for name in names})
-
-
-@dataclass(frozen=True)
-class GlobalLoss:
-    """The loss of the last step over its whole global batch.
-
-    Attributes:
-        mean: None if there were no samples.
-        broken_ranks: Ranks whose own loss is not finite.
-    """
-
-    mean: float | None
-    broken_ranks: tuple[int, ...]
-
-
-def global_loss(module: RecommendationModule) -> GlobalLoss:
-    """Return the loss of the last step over all ranks. Every rank must call it."""
-    initialized = dist.is_initialized()
-    rank, size = (dist.get_rank(), dist.get_world_size()) if initialized else (0, 1)
-    total = torch.zeros(2 + size, dtype=torch.float64, device=module.device)
-    total[0] = module.last_loss_sum
-    total[1] = module.last_samples
-    total[2 + rank] = ~module.last_loss_sum.isfinite()
-    if initialized:
-        dist.all_reduce(total)
-    loss, samples, *broken = total.tolist()
-    return GlobalLoss(loss / samples if samples > 0 else None, tuple(r for r, flag in enumerate(broken) if flag))
-
-
-def finite_loss(trainer: pl.Trainer, module: RecommendationModule) -> float | None:
-    """Return the mean loss of the last step over its whole global batch. Every rank must call it.
-
-    Raises:
-        DivergedError: It is not finite; every rank raises the same.
-    """
-    loss = global_loss(module)
-    if loss.broken_ranks:
-        plural = "s" if len(loss.broken_ranks) > 1 else ""
-        ranks = ", ".join(map(str, loss.broken_ranks[:8])) + (", ..." if len(loss.broken_ranks) > 8 else "")
-        raise DivergedError(
-            f"the training loss of step {trainer.global_step} is not finite (rank{plural} {ranks}): "
-            "the training has diverged at this step or before it; "
-            "lower optim.sparse.lr or optim.dense.lr, or check the data"
-        )
-    return loss.mean
 
 
 def _write(trainer: pl.Trainer, values: dict[str, float | None]) -> None:

@@ -7,6 +7,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from neo.errors import UnsupportedError
+from neo.optim.spec import SparseOptimizerSpec
 from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
 from neo.tables.spec import TableSpec
 
@@ -35,6 +36,15 @@ def tables_by_key(collections: Mapping[str, EmbeddingBagCollection]) -> dict[str
     """Return all tables by their plan key, in declared order."""
     return {
         plan_keys(path, collection)[table.name]: table
+        for path, collection in collections.items()
+        for table in collection.tables
+    }
+
+
+def optimizers_by_key(collections: Mapping[str, EmbeddingBagCollection]) -> dict[str, SparseOptimizerSpec]:
+    """Return the sparse optimizer of every table by its plan key."""
+    return {
+        plan_keys(path, collection)[table.name]: collection.optimizer_of(table.name)
         for path, collection in collections.items()
         for table in collection.tables
     }

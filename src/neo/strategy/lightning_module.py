@@ -1,5 +1,6 @@
 """Our LightningModule: a model that gives logits, trained with binary cross-entropy."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import lightning.pytorch as pl
@@ -24,18 +25,22 @@ class RecommendationModule(pl.LightningModule):
     Args:
         model: ``(dense [B, num_dense], sparse) -> logits [B]``; holds its collection as ``embeddings``.
         optim: Optimizers and schedule.
+        dense_names: Names of the dense columns, for messages.
 
     Attributes:
+        last_dense: ``[B, num_dense]`` dense columns of the last training batch on this rank.
         last_loss_sum: Sum of the last training batch's losses on this rank; a scalar tensor, detached.
         last_samples: Samples of the last training batch on this rank.
         report: Metrics of the last validation; None before the first.
         report_step: Optimizer steps done when it was made.
     """
 
-    def __init__(self, model: nn.Module, optim: OptimSpec) -> None:
+    def __init__(self, model: nn.Module, optim: OptimSpec, *, dense_names: Sequence[str] = ()) -> None:
         super().__init__()
         self.model = model
         self._optim = optim
+        self.dense_names = tuple(dense_names)
+        self.last_dense = torch.zeros(0, len(self.dense_names))
         self._metrics = BinaryMetrics()
         self.last_loss_sum = torch.zeros(())
         self.last_samples = 0
@@ -51,6 +56,7 @@ class RecommendationModule(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the mean loss of this rank's samples, 0 where it has none."""
+        self.last_dense = batch.dense
         logits = self.model(batch.dense, batch.sparse).float()
         total = functional.binary_cross_entropy_with_logits(logits, batch.labels, reduction="sum")
         self.last_loss_sum = total.detach()

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
-from neo.comms.collectives import TorchCollectives
+from neo.comms.collectives import TorchCollectives, Traffic
 from neo.comms.spec import CommsSpec
 from neo.data.spec import Uneven
 from neo.errors import ConfigError, UnsupportedError, unknown_name
@@ -23,14 +23,21 @@ from neo.hardware.spec import HardwareConfig
 from neo.ops.spec import AUTO, Device
 from neo.plan.check import check_plan
 from neo.plan.fingerprint import plan_fingerprint
-from neo.plan.sharding_plan import ShardingPlan, TablePlan
+from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan
 from neo.planner.planner import make_plan
 from neo.planner.spec import ShardingMode, ShardingSpec
 from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
 from neo.strategy.agreement import require_agreement
-from neo.strategy.collections import find_collections, plan_keys, sparse_groups, tables_by_key
+from neo.strategy.collections import (
+    find_collections,
+    optimizers_by_key,
+    plan_keys,
+    sparse_groups,
+    tables_by_key,
+)
 from neo.strategy.epoch_loader import EpochLoader
 from neo.strategy.rank_sampler import deal_over_ranks
+from neo.strategy.traffic import TrafficBytes
 from neo.strategy.trainer_check import check_trainer, refuse_clipping
 from neo.strategy.user_loader import InStepLoader
 from neo.tables.spec import TableSpec
@@ -49,13 +56,15 @@ class NeoStrategy(DDPStrategy):
         backend: The ops backend of a plan made here: ``auto``, ``fbgemm``, ``reference``, ... With ``auto`` a
             backend that does not load is replaced by the reference, with a warning.
         comms: Codecs of the pooled exchange.
+        column_wise_semantics: What a row-wise optimizer does on tables that are split by columns: ``exact`` trains like
+            the unsharded table, ``per_shard`` lets every column shard keep its own state.
         seed: Decides the initial weights of the tables, and the order of a user's shuffled DataLoader.
         uneven: What happens when the ranks' loaders have unequal numbers of batches: ``error``, ``stop`` or ``pad``.
         fingerprints: More values that must be equal on all ranks, by name.
         ddp_kwargs: Passed on to Lightning's DDPStrategy and DistributedDataParallel.
 
     Raises:
-        ConfigError: ``sharding`` or ``uneven`` is no such name.
+        ConfigError: ``sharding``, ``column_wise_semantics`` or ``uneven`` is no such name.
     """
 
     strategy_name = "neo"
@@ -67,15 +76,17 @@ class NeoStrategy(DDPStrategy):
         sharding: str = ShardingMode.AUTO.value,
         backend: str = AUTO,
         comms: CommsSpec | None = None,
+        column_wise_semantics: str = ColumnWiseSemantics.EXACT.value,
         seed: int = 0,
         uneven: str = Uneven.ERROR.value,
         fingerprints: Mapping[str, str] | None = None,
         **ddp_kwargs: Any,
     ) -> None:
         super().__init__(**ddp_kwargs)
-        _check_names(sharding, uneven)
+        _check_names(sharding, column_wise_semantics, uneven)
         self._given_plan = plan
-        self._sharding = ShardingSpec(type=ShardingMode(sharding))
+        self._semantics = ColumnWiseSemantics(column_wise_semantics)
+        self._sharding = ShardingSpec(type=ShardingMode(sharding), column_wise_semantics=self._semantics)
         self._backend = backend
         self._comms = comms if comms is not None else CommsSpec()
         self._seed = seed
@@ -85,7 +96,16 @@ class NeoStrategy(DDPStrategy):
         self._groups: dict[str, dict[str, Any]] = {}
         self._unstepped: set[str] = set()  # collections that had a backward since the last optimizer step
         self._deals_samples: bool | None = None
+        self._sent: tuple[Traffic, int] | None = None  # of the embedding exchange, and the ranks of a full node
         self.plan_fingerprint = ""
+
+    @property
+    def traffic(self) -> TrafficBytes:
+        """What this rank has sent for its tables so far; without tables sharded here, nothing."""
+        if self._sent is None:
+            return TrafficBytes()
+        traffic, local_world_size = self._sent
+        return TrafficBytes.of(traffic, rank=self.global_rank, local_world_size=local_world_size)
 
     @override
     def setup(self, trainer: pl.Trainer) -> None:
@@ -118,6 +138,7 @@ class NeoStrategy(DDPStrategy):
         findings = check_plan(plan, tables, collectives.world_size, plan.local_world_size)
         if findings:
             raise ConfigError([finding.under("plan") for finding in findings])
+        self._sent = (collectives.traffic, plan.local_world_size)
         for path, collection in collections.items():
             collection.shard(
                 plan=plan,
@@ -127,28 +148,26 @@ class NeoStrategy(DDPStrategy):
                 seed=self._seed,
                 comms=self._comms,
                 may_fall_back=self._backend == AUTO,
+                column_wise_semantics=self._semantics,
             )
 
     def _make_plan(self, collections: Mapping[str, EmbeddingBagCollection]) -> ShardingPlan:
-        """Plan the collections of each optimizer together; ranks share nothing here, the fingerprints are compared."""
-        hardware = HardwareConfig(name="local", detect=True).to_spec()
-        placed: dict[str, TablePlan] = {}
-        local_world_size = 1
-        optimizers = dict.fromkeys(collection.optimizer for collection in collections.values())
-        for optimizer in optimizers:
-            chosen = {path: c for path, c in collections.items() if c.optimizer == optimizer}
-            result = make_plan(
-                tables_by_key(chosen),
-                sharding=self._sharding,
-                hardware=hardware,
-                world_size=self.world_size,
-                optimizer=optimizer,
-                ops_backend=self._backend,
-                device=Device(self.root_device.type),
-            )
-            placed |= result.plan.tables
-            local_world_size = result.plan.local_world_size
-        return ShardingPlan(self.world_size, local_world_size, placed)
+        """Plan all tables together; ranks share nothing here, the fingerprints are compared."""
+        # Where the Trainer has several nodes, its node is the plan's; otherwise all ranks share one.
+        per_node = self.num_processes if self.num_nodes > 1 else None
+        hardware = HardwareConfig(name="local", detect=True, accelerators_per_node=per_node).to_spec()
+        optimizers = optimizers_by_key(collections)
+        result = make_plan(
+            tables_by_key(collections),
+            sharding=self._sharding,
+            hardware=hardware,
+            world_size=self.world_size,
+            optimizer=next(iter(optimizers.values())),
+            table_optimizers=optimizers,
+            ops_backend=self._backend,
+            device=Device(self.root_device.type),
+        )
+        return result.plan
 
     @override
     def _setup_model(self, model: torch.nn.Module) -> torch.nn.Module:  # type: ignore[override]
@@ -231,11 +250,14 @@ class NeoStrategy(DDPStrategy):
         )
 
 
-def _check_names(sharding: str, uneven: str) -> None:
+def _check_names(sharding: str, semantics: str, uneven: str) -> None:
     findings = []
     modes = [mode.value for mode in ShardingMode if mode is not ShardingMode.FILE]
     if sharding not in modes:
         findings.append(unknown_name("sharding", sharding, "sharding type", modes))
+    if semantics not in list(ColumnWiseSemantics):
+        choices = list(ColumnWiseSemantics)
+        findings.append(unknown_name("column_wise_semantics", semantics, "column-wise semantics", choices))
     if uneven not in list(Uneven):
         findings.append(unknown_name("uneven", uneven, "policy for uneven loaders", list(Uneven)))
     if findings:

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from typing_extensions import override
 
-from neo.strategy.callbacks import StepMeter, global_loss
+from neo.strategy.callbacks import StepMeter
+from neo.strategy.divergence import global_loss
 from neo.strategy.lightning_module import RecommendationModule
 from neo.units import format_count
 

@@ -19,13 +19,16 @@ from neo.config.run_config import RunConfig
 from neo.data.loader import attainable, make_loader
 from neo.data.schema import DataSchema
 from neo.data.vocabulary import load_schema
+from neo.errors import ConfigError
 from neo.models.spec import EMBEDDINGS_PATH, MODELS, tables_of
 from neo.ops.spec import Device
 from neo.plan.plan_reader import read_plan
 from neo.plan.sharding_plan import ShardingPlan
+from neo.planner.overrides import table_optimizers
 from neo.planner.semantics import per_shard_tables
 from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
 from neo.strategy.callbacks import StepMeter, TrainLog
+from neo.strategy.divergence import LossGuard
 from neo.strategy.epoch_loader import EpochLoader
 from neo.strategy.lightning_module import RecommendationModule
 from neo.strategy.neo_strategy import NeoStrategy
@@ -34,6 +37,7 @@ from neo.strategy.progress_file import ProgressFile
 from neo.strategy.quiet import silence_lightning
 from neo.strategy.spec import executed_on
 from neo.strategy.summary import RunOutcome, print_summary, write_summary
+from neo.strategy.traffic import TrafficBytes, TrafficMeter, TrafficPerStep
 from neo.versions import installed_versions
 
 
@@ -45,6 +49,15 @@ class _World:
     size: int
     local_size: int
     device: Device
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What every rank tells rank 0 at the end."""
+
+    fallbacks: tuple[str, ...]
+    out_of_range: dict[str, int]
+    traffic: TrafficBytes
 
 
 @dataclass(frozen=True)
@@ -75,6 +88,7 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
         plan=plan,
         backend=config.ops.backend,
         comms=config.comms,
+        column_wise_semantics=config.sharding.column_wise_semantics.value,
         seed=config.seed,
         fingerprints={"config": config.fingerprint(), "data": schema.fingerprint},
         forward_sync_buffers=False,
@@ -83,7 +97,14 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
     console = Console(file=sys.stdout, stderr=False)
     meter = StepMeter(warmup_steps=config.trainer.throughput_warmup_steps)
     log = TrainLog(meter, every_n_steps=config.trainer.log_every_n_steps)
-    callbacks: list[Callback] = [meter, log, ProgressFile(run_dir / "progress.json", meter=meter, log=log)]
+    traffic = TrafficMeter(lambda: strategy.traffic)
+    callbacks: list[Callback] = [
+        LossGuard(),
+        meter,
+        log,
+        traffic,
+        ProgressFile(run_dir / "progress.json", meter=meter, log=log),
+    ]
     if config.trainer.progress_bar:
         callbacks.append(ProgressBar(meter, console=console))
     trainer = _trainer(config, run_dir, world, strategy=strategy, callbacks=callbacks)
@@ -92,10 +113,10 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
     if loaders.val is not None and module.report_step != steps:
         trainer.validate(module, loaders.val, verbose=False)
     embeddings = _embeddings(module)
-    gathered = TorchCollectives().all_gather_object((embeddings.fallbacks, embeddings.out_of_range_counts))
+    own = _Told(embeddings.fallbacks, embeddings.out_of_range_counts, traffic.total)
+    told = cast(list[_Told], TorchCollectives().all_gather_object(own))
     if world.rank != 0:
         return None
-    told = cast(list[tuple[tuple[str, ...], dict[str, int]]], gathered)
     outcome = RunOutcome(
         world_size=world.size,
         steps=steps,
@@ -108,9 +129,10 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
         executed_on=executed_on(world.device, world.size),
         plan_fingerprint=strategy.plan_fingerprint,
         config_fingerprint=config.fingerprint(),
-        fallbacks=tuple(dict.fromkeys(line for lines, _ in told for line in lines)),
-        out_of_range={table: sum(counts[table] for _, counts in told) for table in told[0][1]},
+        fallbacks=tuple(dict.fromkeys(line for rank in told for line in rank.fallbacks)),
+        out_of_range={table: sum(rank.out_of_range[table] for rank in told) for table in own.out_of_range},
         column_wise_semantics="per_shard" if _per_shard(config, plan) else None,
+        traffic=TrafficPerStep.of([rank.traffic for rank in told], traffic.steps),
     )
     summary = outcome.to_dict(installed_versions())
     write_summary(run_dir / "summary.json", summary)
@@ -148,14 +170,19 @@ def _loaders(config: RunConfig, schema: DataSchema, world: _World) -> _Loaders:
 
 
 def _module(config: RunConfig, schema: DataSchema) -> RecommendationModule:
+    tables = {f"{EMBEDDINGS_PATH}.{table.name}": table for table in tables_of(config.model, schema.features)}
+    own, unknown = table_optimizers(config.optim, tables)
+    if unknown:
+        raise ConfigError(unknown)
     embeddings = EmbeddingBagCollection(
-        tables_of(config.model, schema.features),
+        list(tables.values()),
         optimizer=config.optim.sparse,
         out_of_range=config.data.out_of_range.value,
+        table_optimizers={tables[key].name: optimizer for key, optimizer in own.items()},
     )
     build = cast(Any, MODELS.get(config.model.name)).from_spec
     model: nn.Module = build(config.model, embeddings=embeddings, num_dense=len(schema.dense_names), seed=config.seed)
-    return RecommendationModule(model, config.optim)
+    return RecommendationModule(model, config.optim, dense_names=schema.dense_names)
 
 
 def _embeddings(module: RecommendationModule) -> EmbeddingBagCollection:

@@ -15,7 +15,8 @@ from rich.table import Table
 from neo.data.synthetic import Attainable
 from neo.metrics.binary import BinaryReport, NoAuc
 from neo.strategy.callbacks import Throughput
-from neo.units import format_count
+from neo.strategy.traffic import TrafficPerStep
+from neo.units import format_bytes, format_count
 
 _NO_AUC = {
     NoAuc.NO_SAMPLES: "there are no validation samples",
@@ -43,6 +44,7 @@ class RunOutcome:
         fallbacks: What was replaced, and why.
         out_of_range: Ids that were clamped or dropped, per table.
         column_wise_semantics: ``per_shard`` if column shards keep their own row-wise state.
+        traffic: Bytes that the tables send in a training step; None without a step.
     """
 
     world_size: int
@@ -59,6 +61,7 @@ class RunOutcome:
     fallbacks: tuple[str, ...]
     out_of_range: Mapping[str, int]
     column_wise_semantics: str | None
+    traffic: TrafficPerStep | None = None
 
     def to_dict(self, versions: Mapping[str, str]) -> dict[str, Any]:
         """Return the content of ``summary.json``."""
@@ -73,6 +76,7 @@ class RunOutcome:
             "world_size": self.world_size,
             **known,
             "data": data,
+            "traffic_bytes_per_step": None if self.traffic is None else asdict(self.traffic),
             "planned_for": self.planned_for,
             "executed_on": self.executed_on,
             "plan_fingerprint": self.plan_fingerprint,
@@ -116,6 +120,8 @@ def print_summary(outcome: RunOutcome, console: Console) -> None:
     if rate is not None and median_s is not None:
         table.add_row("samples/s", format_count(rate), "")
         table.add_row("step time", f"{median_s * 1e3:.1f} ms", "")
+    if outcome.traffic is not None and outcome.traffic.between_nodes > 0:
+        table.add_row("sent between nodes", f"{format_bytes(round(outcome.traffic.between_nodes))} a step", "")
     table.add_row("trained on", f"{format_count(outcome.samples)} samples in {outcome.steps} steps", "")
     for line in _lines(table, console.width):
         console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -18,14 +18,14 @@ def test_codecs_of_the_two_ways_are_chosen_apart() -> None:
          "int8"),
         (CommsConfig(backward="q"), "backward: 'q' is not a codec; Choices: bf16, fp16, fp32, int8"),
         (CommsConfig(exchange="ring"), "exchange: 'ring' is not an exchange; Choices: auto, flat, hierarchical"),
-        (CommsConfig(loss_scale=-1.0), "loss_scale: -1.0 must be above 0 and finite, or null"),
-        (CommsConfig(loss_scale=float("inf")), "loss_scale: inf must be above 0 and finite, or null"),
+        (CommsConfig(loss_scale=-1.0), "loss_scale: -1.0 is outside [2^-32, 2^64], and is not null"),
+        (CommsConfig(loss_scale=float("inf")), "loss_scale: inf is outside [2^-32, 2^64], and is not null"),
         (
             CommsConfig(backward="bf16", loss_scale=4.0),
             "loss_scale: 4.0 has no effect on gradients that travel in 'bf16'; leave it out, or use "
             "comms.backward=fp16",
         ),
-        (CommsConfig(loss_scale=float("nan")), "loss_scale: nan must be above 0 and finite, or null"),
+        (CommsConfig(loss_scale=float("nan")), "loss_scale: nan is outside [2^-32, 2^64], and is not null"),
     ],
 )  # fmt: skip
 def test_every_mistake_is_named(config: CommsConfig, finding: str) -> None:

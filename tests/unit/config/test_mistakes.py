@@ -602,7 +602,7 @@ MISTAKES += [
         "comms.backward=int4",
         ["comms.backward: 'int4' is not a codec; did you mean 'int8'? Choices: bf16, fp16, fp32, int8"],
     ),
-    ("comms.loss_scale=0", ["comms.loss_scale: 0.0 must be above 0 and finite, or null"]),
+    ("comms.loss_scale=0", ["comms.loss_scale: 0.0 is outside [2^-32, 2^64], and is not null"]),
     ("comms.exchange=ring", ["comms.exchange: 'ring' is not an exchange; Choices: auto, flat, hierarchical"]),
     (
         "sharding=gird",
@@ -774,6 +774,27 @@ def test_kernel_that_was_asked_for_by_name_and_is_broken(monkeypatch: pytest.Mon
                 "ops.backend: fbgemm does not share a row's rowwise_adagrad state over column shards, and those of "
                 "sparse_0, sparse_1, sparse_2 and 5 more are split; use ops=auto, which gives such tables to another "
                 "backend, or sharding.column_wise_semantics=per_shard",
+            ],
+        ),
+        (
+            "++optim.sparse.tables.sparse_11.lr=0.1 ++optim.sparse.tables.sparse_1.lr=0.1 sharding=grid",
+            [
+                "optim.sparse.tables.sparse_11: 'sparse_11' is not a table; did you mean 'sparse_1'? Choices: "
+                "sparse_0, sparse_1, sparse_2, sparse_3, sparse_4, sparse_5, sparse_6, sparse_7",
+            ],
+        ),
+        (
+            "optim.sparse.lr=0 ++optim.sparse.tables.sparse_1.lr=0.1 ++optim.sparse.tables.sparse_2.lr=0",
+            [
+                "optim.sparse.tables.sparse_1.lr: 0.1 has no ratio to optim.sparse.lr=0, which schedules change for "
+                "all tables; set optim.sparse.lr above 0",
+            ],
+        ),
+        (
+            "optim.sparse.tables.sparse_1.lr=0.1",
+            [
+                "optim.sparse.tables.sparse_1.lr: 'optim.sparse.tables.sparse_1.lr=0.1' has to be added to a mapping; "
+                "write ++optim.sparse.tables.sparse_1.lr=0.1",
             ],
         ),
         (

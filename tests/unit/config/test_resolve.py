@@ -13,7 +13,10 @@ from neo.config.resolve import read_resolved, resolve, resolve_content, write_re
 from neo.config.run_config import RunConfig
 from neo.config.store import register
 from neo.errors import ConfigError
+from neo.ops import spec as ops_spec
+from neo.ops.spec import Capability, Device
 from neo.strategy.spec import Precision
+from neo.tables.spec import WeightsDtype
 
 
 @pytest.fixture(autouse=True)
@@ -149,6 +152,8 @@ def test_planning_looks_at_the_named_machine_and_training_at_this_host() -> None
         resolve(local, purpose=Purpose.PLAN)
 
 
-def test_no_backend_can_train_the_weights() -> None:
+def test_no_backend_can_train_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    less = Capability("reference", Device.CPU, frozenset({"sgd", "rowwise_adagrad"}), frozenset({WeightsDtype.FP32}))
+    monkeypatch.setitem(ops_spec._CAPABILITIES, ("reference", Device.CPU), less)
     with pytest.raises(ConfigError, match=r"optim\.sparse: no ops backend can train it: fbgemm does not train fp16"):
         _resolved("optim.sparse.weights_dtype=fp16")

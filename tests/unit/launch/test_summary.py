@@ -23,7 +23,16 @@ def test_a_failed_run_has_every_key(tmp_path: Path) -> None:
     assert summary["planned_for"] == "2 ZionEX accelerators"
     assert summary["plan_fingerprint"] == "beef"
     assert summary["fallbacks"] == ["fbgemm: absent"]
-    for key in ("steps", "samples", "samples_per_s", "step_time_s", "train_loss", "val", "data"):
+    for key in (
+        "steps",
+        "samples",
+        "samples_per_s",
+        "step_time_s",
+        "train_loss",
+        "val",
+        "data",
+        "traffic_bytes_per_step",
+    ):
         assert summary[key] is None
     assert summary["versions"]["torch"]
 

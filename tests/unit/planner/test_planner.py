@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from neo.errors import ConfigError, InfeasiblePlanError
 from neo.ops import spec as ops_spec
-from neo.ops.spec import Device, FbgemmStatus
+from neo.ops.spec import Capability, Device, FbgemmStatus
 from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.check import check_plan
 from neo.plan.memory import rank_bytes
@@ -247,7 +247,9 @@ def test_an_optimizer_that_a_backend_lacks_is_told_once(working_fbgemm: None) ->
     assert "fbgemm has no adam on cpu" in str(caught.value)
 
 
-def test_weights_that_no_backend_trains_are_refused() -> None:
+def test_weights_that_no_backend_trains_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    less = Capability("reference", Device.CPU, frozenset({"sgd", "rowwise_adagrad"}), frozenset({WeightsDtype.FP32}))
+    monkeypatch.setitem(ops_spec._CAPABILITIES, ("reference", Device.CPU), less)
     with pytest.raises(ConfigError, match=r"reference does not train fp16 weights on cpu .* no other backend takes it"):
         make_plan(
             tables(table("a")),

@@ -3,8 +3,9 @@ import torch
 from torch import nn
 
 from neo.errors import ConfigError, UnsupportedError
+from neo.optim.spec import SparseOptimizerSpec
 from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
-from neo.strategy.collections import find_collections, sparse_groups, tables_by_key
+from neo.strategy.collections import find_collections, optimizers_by_key, sparse_groups, tables_by_key
 from neo.strategy.neo_strategy import NeoStrategy
 from neo.tables.spec import TableSpec
 
@@ -19,6 +20,13 @@ class TwoTowers(nn.Module):
 def test_tables_of_one_name_in_two_modules_have_two_keys() -> None:
     tables = tables_by_key(find_collections(TwoTowers()))
     assert [(key, table.num_embeddings) for key, table in tables.items()] == [("user.id", 4), ("item.tower.id", 5)]
+
+
+def test_every_table_has_its_optimizer() -> None:
+    own = SparseOptimizerSpec(name="sgd", lr=0.5)
+    tables = [TableSpec("a", 4, 4, ("a",)), TableSpec("b", 4, 4, ("b",))]
+    collection = EmbeddingBagCollection(tables, table_optimizers={"b": own})
+    assert optimizers_by_key({"path": collection}) == {"path.a": SparseOptimizerSpec(), "path.b": own}
 
 
 def test_a_module_without_collections_is_refused() -> None:
@@ -53,6 +61,7 @@ def test_a_group_mixed_with_dense_parameters_is_no_group_of_its_own() -> None:
 
 def test_unknown_names_are_refused_with_the_nearest() -> None:
     with pytest.raises(ConfigError) as error:
-        NeoStrategy(sharding="rowise", uneven="padd")
+        NeoStrategy(sharding="rowise", column_wise_semantics="exactly", uneven="padd")
     assert "sharding: 'rowise' is not a sharding type; did you mean 'row_wise'?" in str(error.value)
+    assert "column_wise_semantics: 'exactly' is not a column-wise semantics; did you mean 'exact'?" in str(error.value)
     assert "uneven: 'padd' is not a policy for uneven loaders; did you mean 'pad'?" in str(error.value)

@@ -20,6 +20,7 @@ from neo.strategy.lightning_module import RecommendationModule
 from neo.strategy.progress_bar import ProgressBar, total_steps
 from neo.strategy.progress_file import ProgressFile
 from neo.strategy.summary import RunOutcome, print_summary, write_summary
+from neo.strategy.traffic import TrafficPerStep
 
 OUTCOME = RunOutcome(
     world_size=2,
@@ -51,6 +52,7 @@ def fake_module(monkeypatch: pytest.MonkeyPatch, samples: int = 64) -> Any:
     torch.nn.Module.__init__(module)
     module._device = torch.device("cpu")
     module.last_loss_sum, module.last_samples = torch.tensor(16.0), 32
+    module.dense_names, module.last_dense = ("price",), torch.zeros(32, 1)
     return module
 
 
@@ -128,6 +130,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(loss: float, monkeypatch: pytest
     log.on_train_batch_end(fake_trainer(9), module, None, None, 0)  # not looked at: no exchange at every step
     expected = (
         r"^the training loss of step 10 is not finite \(rank 0\): the training has diverged at this step or before it; "
+        r"now every input, table and parameter is finite, so the dense part has computed a number beyond its type; "
         r"lower optim\.sparse\.lr or optim\.dense\.lr, or check the data$"
     )
     with pytest.raises(DivergedError, match=expected):
@@ -226,6 +229,22 @@ def test_the_printed_summary_shows_what_was_attainable() -> None:
     assert lines[1].split() == ["AUC", "0.8371", "0.8436"]
     assert "table b: 3 ids out of range were repaired" in lines
     assert "column shards keep their own row-wise optimizer state (column_wise_semantics: per_shard)" in lines
+
+
+def test_what_was_sent_between_nodes_is_shown_and_written() -> None:
+    assert "sent between nodes" not in printed(OUTCOME)
+    assert OUTCOME.to_dict({})["traffic_bytes_per_step"] is None
+    within = replace(OUTCOME, traffic=TrafficPerStep(3000.0, 0.0, 8.0))
+    assert "sent between nodes" not in printed(within)
+    between = replace(OUTCOME, traffic=TrafficPerStep(3000.0, 2048.5, 8.0))
+    assert ["sent", "between", "nodes", "2.0", "KiB", "a", "step"] in [
+        line.split() for line in printed(between).splitlines()
+    ]
+    assert between.to_dict({})["traffic_bytes_per_step"] == {
+        "within_nodes": 3000.0,
+        "between_nodes": 2048.5,
+        "all_reduced": 8.0,
+    }
 
 
 def test_no_line_ends_in_blanks() -> None:
