@@ -44,6 +44,10 @@ class RowOptimizer(ABC):
     ) -> None:
         """Apply one step, without weight decay, to ``values`` ``[U, D]`` float32 and to the state of ``rows``."""
 
+    @property
+    def _has_l2(self) -> bool:
+        return self.spec.weight_decay > 0 and self.spec.weight_decay_mode is WeightDecayMode.L2
+
     def add_l2(self, weight: Tensor, rows: Tensor, gradient: Tensor) -> Tensor:
         """Return ``gradient`` ``[U, D]`` with L2 weight decay added; the same tensor if there is none.
 
@@ -52,7 +56,7 @@ class RowOptimizer(ABC):
             rows: ``[U]`` int64.
             gradient: ``[U, D]`` float32, merged.
         """
-        if not self.spec.weight_decay or self.spec.weight_decay_mode is not WeightDecayMode.L2:
+        if not self._has_l2:
             return gradient
         return gradient.add(weight.index_select(0, rows).float(), alpha=self.spec.weight_decay)
 
@@ -67,6 +71,7 @@ class RowOptimizer(ABC):
         mean_squares: Tensor | None = None,
         *,
         random_bits: RandomBits | None = None,
+        has_l2: bool = True,
     ) -> None:
         """Apply one exact step in place.
 
@@ -74,14 +79,17 @@ class RowOptimizer(ABC):
             weight: ``[rows, D]`` float32, float16 or bfloat16.
             state: As ``create_state`` made it.
             rows: ``[U]`` int64, each row at most once.
-            gradient: ``[U, D]`` float32, already summed over all duplicates of the global batch, after ``add_l2``.
+            gradient: ``[U, D]`` float32, already summed over all duplicates of the global batch.
             lr: Learning rate of this step.
             step: Number of this step, from 1.
             mean_squares: ``[U]`` mean of the squared gradient over the columns of the whole table, where ``weight`` is
                 one of its column shards and the optimizer is row-wise; None takes the mean over D.
             random_bits: Decides how 16-bit weights round; None rounds to the nearest.
+            has_l2: Whether ``gradient`` went through ``add_l2``; else it happens here, in the memory of ``gradient``.
         """
         values = weight.index_select(0, rows).float()
+        if not has_l2 and self._has_l2:
+            gradient.add_(values, alpha=self.spec.weight_decay)
         if self.spec.weight_decay and self.spec.weight_decay_mode is WeightDecayMode.DECOUPLED:
             values.add_(values, alpha=-lr * self.spec.weight_decay)
         self.move(values, state, rows, gradient, lr, step, mean_squares)
@@ -135,7 +143,7 @@ class AdaGrad(RowOptimizer):
         """Apply one step; see the base class."""
         total = state["sum"].index_select(0, rows).addcmul_(gradient, gradient)
         _write_rows(state["sum"], rows, total)
-        values.addcdiv_(gradient, _root(total, self.spec.eps), value=-lr)
+        values.addcmul_(gradient, _root(total, self.spec.eps).reciprocal_(), value=-lr)
 
 
 class RowwiseAdaGrad(RowOptimizer):
@@ -190,7 +198,8 @@ class Adam(RowOptimizer):
         second = state["exp_avg_sq"].index_select(0, rows).mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         _write_rows(state["exp_avg_sq"], rows, second)
         scale = math.sqrt(1 - beta2**step)  # of the root, moved over to the other operands: one pass less
-        values.addcdiv_(first, _root(second, self.spec.eps * scale), value=-lr * scale / (1 - beta1**step))
+        inverse = _root(second, self.spec.eps * scale).reciprocal_()
+        values.addcmul_(first, inverse, value=-lr * scale / (1 - beta1**step))
 
 
 class PartialRowwiseAdam(RowOptimizer):
@@ -227,7 +236,7 @@ def _mean_squares(gradient: Tensor, given: Tensor | None) -> Tensor:
 
 
 def _moved_average(average: Tensor, rows: Tensor, values: Tensor, decay: float) -> Tensor:
-    moved = average.index_select(0, rows).mul_(decay).add_(values, alpha=1 - decay)
+    moved = average.index_select(0, rows).lerp_(values, 1 - decay)
     _write_rows(average, rows, moved)
     return moved
 

@@ -117,8 +117,8 @@ class OpReference:
             np.add.at(totals[self.slots[slot]], given.values[part], rows)
             touched[self.slots[slot]][given.values[part]] = True
         for weight, optimizer, total, marks in zip(self.weights, self.optimizers, totals, touched, strict=True):
-            rows = np.flatnonzero(marks)
-            optimizer.step(weight, rows, total[rows], self._steps)
+            ids: Ints = np.flatnonzero(marks).astype(np.int64)
+            optimizer.step(weight, ids, total[ids], self._steps)
 
     def _slots(self, given: OpInput) -> list[tuple[int, slice, Ints, slice]]:
         """Return each slot with its part of the ids, the sample of each of them, and its output columns."""

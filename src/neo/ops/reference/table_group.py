@@ -150,26 +150,21 @@ class TableGroup:
             parts, zip(bounds, [*bounds[1:], touched.sources.numel()][: len(bounds)], strict=True), strict=True
         ):
             rows = touched.rows[part]
-            gradient = self.add_l2(rows, touched.merged(part, bound))
-            self._update(rows, gradient, lr, step, None, None if bits is None else bits[part])
+            gradient = touched.merged(part, bound)
+            part_bits = None if bits is None else bits[part]
+            self._optimizer.update(
+                self._weight, self._state, rows, gradient, lr, step, random_bits=part_bits, has_l2=False
+            )
 
     def step(self, rows: Tensor, gradient: Tensor, lr: float, step: int, mean_squares: Tensor | None) -> None:
         """Update ``rows`` ``[U]`` with ``gradient`` ``[U, D]``, decayed already; see ``RowOptimizer.update``."""
         bits = self._random_bits(rows, step)
         for part in blocks(rows.numel(), rows_per_block(self.width, self._device)):
             squares = None if mean_squares is None else mean_squares[part]
-            self._update(rows[part], gradient[part], lr, step, squares, None if bits is None else bits[part])
-
-    def _update(
-        self,
-        rows: Tensor,
-        gradient: Tensor,
-        lr: float,
-        step: int,
-        mean_squares: Tensor | None,
-        bits: RandomBits | None,
-    ) -> None:
-        self._optimizer.update(self._weight, self._state, rows, gradient, lr, step, mean_squares, random_bits=bits)
+            part_bits = None if bits is None else bits[part]
+            self._optimizer.update(
+                self._weight, self._state, rows[part], gradient[part], lr, step, squares, random_bits=part_bits
+            )
 
     def _random_bits(self, rows: Tensor, step: int) -> RandomBits | None:
         if self._salts is None:
