@@ -22,13 +22,22 @@ from neo.ops.pooled_lookup import LocalTable, PooledLookup
 from neo.ops.spec import POOLED_LOOKUPS, Capability, Device, capability
 from neo.optim.spec import SparseOptimizerSpec, WeightDecayMode
 from neo.tables.spec import WeightsDtype
-from neo.testing.op_problem import Floats, OpInput, OpReference, dyadic, random_input
+from neo.testing.op_checks import (
+    SPACINGS,
+    all_equal,
+    array,
+    assert_close,
+    assert_rounded,
+    copies,
+    fill,
+    run,
+    tensor,
+    tensors,
+    weights,
+)
+from neo.testing.op_problem import OpInput, OpReference, dyadic, random_input
 
-# Relative to the largest value: a few float32 roundings (2^-24 = 6e-8 each) over three steps.
-TOLERANCE = 2e-6
 NUM_STEPS = 3
-# Distance of two neighbours, relative to the value, and the smallest distance there is.
-_SPACINGS = {WeightsDtype.FP16: (2.0**-10, 2.0**-24), WeightsDtype.BF16: (2.0**-7, 2.0**-133)}
 _SLOTS = (0, 1, 0, 2, 3)  # Table 0 is read twice.
 
 
@@ -111,7 +120,7 @@ class OpSuite:
         for optimizer in self.optimizers():
             for weighted in (False, True):
                 op = self.make(optimizer)
-                _fill(op)
+                fill(op)
                 self._compare(op, optimizer, self.inputs(weighted=weighted))
 
     def test_duplicates_are_merged_before_the_step(self) -> None:
@@ -123,7 +132,7 @@ class OpSuite:
         given = OpInput(lengths, np.zeros(lengths.sum(), dtype=np.int64), None, dyadic(random, 3, width))
         for optimizer in self.optimizers():
             op = self.make(optimizer)
-            _fill(op)
+            fill(op)
             self._compare(op, optimizer, [given] * NUM_STEPS)
 
     def test_empty_input_changes_nothing(self) -> None:
@@ -133,23 +142,23 @@ class OpSuite:
             for bags in (0, 4):
                 for factors in (None, np.zeros(0)):
                     op = self.make(optimizer)
-                    _fill(op)
-                    before = _copies(op)
+                    fill(op)
+                    before = copies(op)
                     lengths = np.zeros((len(_SLOTS), bags), dtype=np.int64)
                     gradient = np.ones((bags, width))
-                    output, _ = _run(op, OpInput(lengths, np.zeros(0, dtype=np.int64), factors, gradient))
+                    output, _ = run(op, OpInput(lengths, np.zeros(0, dtype=np.int64), factors, gradient))
                     assert output.shape == (bags, width) and not output.any(), f"{optimizer}: {output}"
-                    assert _all_equal(before, _copies(op)), f"{optimizer}: an update without ids changed a table"
+                    assert all_equal(before, copies(op)), f"{optimizer}: an update without ids changed a table"
 
     def test_rows_that_no_bag_holds_stay(self) -> None:
         """Weight decay and moments move the touched rows only."""
         for optimizer in self.optimizers():
             op = self.make(optimizer)
-            _fill(op)
-            before = _copies(op)
+            fill(op)
+            before = copies(op)
             inputs = self.inputs(weighted=False)
             for given in inputs:
-                _run(op, given)
+                run(op, given)
             for table in range(len(self.tables())):
                 touched = np.zeros(self.tables()[table].num_rows, dtype=bool)
                 for given in inputs:
@@ -165,7 +174,7 @@ class OpSuite:
         """The same inputs give the same bits."""
         for optimizer in self.optimizers():
             first, second = (self._after(optimizer) for _ in range(2))
-            assert _all_equal(first, second), f"{optimizer}: two runs differ"
+            assert all_equal(first, second), f"{optimizer}: two runs differ"
 
     def test_every_accepted_option_changes_the_result(self) -> None:
         """A hyper-parameter that the kernel never receives leaves the weights as they are: found here."""
@@ -181,7 +190,7 @@ class OpSuite:
                 changed["stochastic_rounding"] = replace(base, stochastic_rounding=False)
             results = self._after(base)
             for option, other in changed.items():
-                same = _all_equal(results, self._after(other))
+                same = all_equal(results, self._after(other))
                 if option == "weight_decay_mode" and base.name == "sgd":
                     continue  # Of SGD both kinds are the same.
                 assert not same, f"{self.backend} accepts {option} and ignores it: {base} and {other} end alike"
@@ -192,29 +201,29 @@ class OpSuite:
         for optimizer in self.optimizers():
             late, now = self.make(optimizer), self.make(optimizer)
             for op in (late, now):
-                _fill(op)
-            expected = _weights(late)
-            output = late(*_tensors(late, given))
+                fill(op)
+            expected = weights(late)
+            output = late(*tensors(late, given))
             late.set_learning_rate(0.0)
-            output.backward(_tensor(late, given.gradient))
-            assert not _all_equal(expected, _weights(late)), f"{optimizer}: the rate of a later forward was taken"
+            output.backward(tensor(late, given.gradient))
+            assert not all_equal(expected, weights(late)), f"{optimizer}: the rate of a later forward was taken"
             now.set_learning_rate(0.0)
-            _run(now, given)
-            assert _all_equal(expected, _weights(now)), f"{optimizer}: a learning rate of 0 moved a weight"
+            run(now, given)
+            assert all_equal(expected, weights(now)), f"{optimizer}: a learning rate of 0 moved a weight"
 
     def test_reading_updates_nothing(self) -> None:
         """Forwards without gradients, and without a backward, do not count as steps either."""
         given = self.inputs(weighted=False)
         for optimizer in self.optimizers():
             op = self.make(optimizer)
-            _fill(op)
-            before = _copies(op)
+            fill(op)
+            before = copies(op)
             with torch.no_grad():
-                op(*_tensors(op, given[1]))
+                op(*tensors(op, given[1]))
             with torch.inference_mode():
-                op(*_tensors(op, given[2]))
-            op(*_tensors(op, given[2]))
-            assert _all_equal(before, _copies(op)), f"{optimizer}: a forward changed a table"
+                op(*tensors(op, given[2]))
+            op(*tensors(op, given[2]))
+            assert all_equal(before, copies(op)), f"{optimizer}: a forward changed a table"
             self._compare(op, optimizer, given)
 
     def test_the_unfused_update_is_the_fused_one(self) -> None:
@@ -224,11 +233,11 @@ class OpSuite:
         for optimizer in self.optimizers():
             fused, parts = self.make(optimizer), self.make(optimizer)
             for op in (fused, parts):
-                _fill(op)
+                fill(op)
             for given in self.inputs(weighted=True):
-                output, factors_gradient = _run(fused, given)
-                values, offsets, factors = _tensors(parts, given)
-                gradient = _tensor(parts, given.gradient)
+                output, factors_gradient = run(fused, given)
+                values, offsets, factors = tensors(parts, given)
+                gradient = tensor(parts, given.gradient)
                 assert factors is not None
                 pooled = parts.pool(values, offsets, factors.detach())
                 assert torch.equal(pooled.cpu(), output), f"{optimizer}: pool() is not the forward"
@@ -236,7 +245,7 @@ class OpSuite:
                 assert factors_gradient is not None and torch.equal(wanted.cpu(), factors_gradient), f"{optimizer}"
                 merged = parts.merge(values, offsets, factors.detach(), gradient)
                 parts.apply(parts.add_decay(merged))
-                assert _all_equal(_copies(fused), _copies(parts)), f"{optimizer}: apply() is not the backward"
+                assert all_equal(copies(fused), copies(parts)), f"{optimizer}: apply() is not the backward"
 
     def test_column_shards_that_share_their_squares_are_the_whole_table(self) -> None:
         """Row-wise optimizers on two column shards, with the mean over the whole row."""
@@ -248,22 +257,22 @@ class OpSuite:
         random = np.random.default_rng(3)
         for optimizer in self.optimizers():
             one, two = self.make(optimizer, whole, (0,)), self.make(optimizer, shards, (0, 1))
-            one.weights()[0].copy_(_tensor(one, dyadic(random, 9, 2 * half)))
+            one.weights()[0].copy_(tensor(one, dyadic(random, 9, 2 * half)))
             for weight, part in zip(two.weights(), one.weights()[0].split(half, dim=1), strict=True):
                 weight.copy_(part)
             for _ in range(NUM_STEPS):
                 given = random_input(random, whole, (0,), num_bags=5, max_length=3, weighted=False)
-                _run(one, given)
+                run(one, given)
                 both = replace(
                     given, lengths=np.concatenate([given.lengths] * 2), values=np.concatenate([given.values] * 2)
                 )
-                values, offsets, _ = _tensors(two, both)
-                merged = two.add_decay(two.merge(values, offsets, None, _tensor(two, both.gradient)))
+                values, offsets, _ = tensors(two, both)
+                merged = two.add_decay(two.merge(values, offsets, None, tensor(two, both.gradient)))
                 squares = sum(part.gradient.square().sum(dim=1) for part in merged)
                 assert isinstance(squares, Tensor)
                 two.apply(merged, [squares / (2 * half)] * 2)
                 got = torch.cat([weight.cpu() for weight in two.weights()], dim=1)
-                _assert_close(got, one.weights()[0].cpu(), optimizer, "weights of two column shards")
+                assert_close(got, one.weights()[0].cpu(), optimizer, "weights of two column shards")
 
     def test_random_rounding_is_unbiased_and_seeded(self) -> None:
         """The mean of many roundings is the value; what is representable stays; the seed decides."""
@@ -275,7 +284,7 @@ class OpSuite:
             assert torch.equal(results[0], results[1]), f"{optimizer}: one seed rounds in two ways"
             assert not torch.equal(results[0], results[2]), f"{optimizer}: two seeds round alike"
             values = results[0].double().flatten()
-            spacing = _SPACINGS[optimizer.weights_dtype][0]
+            spacing = SPACINGS[optimizer.weights_dtype][0]
             # 1 + step lies between 1 and 1 + spacing. Six standard deviations of the mean of all of them.
             share = step / spacing
             error = 6 * spacing * (share * (1 - share) / values.numel()) ** 0.5
@@ -313,7 +322,7 @@ class OpSuite:
         op = self.make(replace(optimizer, lr=1.0), [table], (0,), seed)
         op.weights()[0].fill_(1.0)
         ids = np.arange(512)
-        _run(op, OpInput(np.ones((1, 512), dtype=np.int64), ids, None, np.full((512, table.num_columns), -step)))
+        run(op, OpInput(np.ones((1, 512), dtype=np.int64), ids, None, np.full((512, table.num_columns), -step)))
         return op.weights()[0].cpu().clone()
 
     def _rounded_shard(self, optimizer: SparseOptimizerSpec, table: LocalTable) -> Tensor:
@@ -322,95 +331,32 @@ class OpSuite:
         lengths = np.ones((1, table.num_rows), dtype=np.int64)
         gradient = np.full((table.num_rows, table.num_columns), -(2.0**-12))
         for _ in range(NUM_STEPS):
-            _run(op, OpInput(lengths, np.arange(table.num_rows), None, gradient))
+            run(op, OpInput(lengths, np.arange(table.num_rows), None, gradient))
         return op.weights()[0].cpu().clone()
 
     def _after(self, optimizer: SparseOptimizerSpec) -> list[Tensor]:
         op = self.make(optimizer)
-        _fill(op)
+        fill(op)
         for given in self.inputs(weighted=True):
-            _run(op, given)
-        return _copies(op)
+            run(op, given)
+        return copies(op)
 
     def _compare(self, op: PooledLookup, optimizer: SparseOptimizerSpec, inputs: Sequence[OpInput]) -> None:
         """Run the inputs and compare everything after each step."""
-        reference = OpReference(self.tables(), _SLOTS, optimizer, [_array(weight) for weight in op.weights()])
+        reference = OpReference(self.tables(), _SLOTS, optimizer, [array(weight) for weight in op.weights()])
         for given in inputs:
             expected, wanted = reference.forward(given), reference.factors_gradient(given)
-            output, factors_gradient = _run(op, given)
-            _assert_close(output, expected, optimizer, "output")
+            output, factors_gradient = run(op, given)
+            assert_close(output, expected, optimizer, "output")
             if factors_gradient is not None:
-                _assert_close(factors_gradient, wanted, optimizer, "gradient of the factors")
+                assert_close(factors_gradient, wanted, optimizer, "gradient of the factors")
             reference.step(given)
             for index, (weight, state) in enumerate(zip(op.weights(), op.states(), strict=True)):
                 exact = reference.weights[index]
-                _assert_rounded(_array(weight), exact, optimizer)
-                reference.weights[index][:] = _array(weight)  # Roundings to 16 bits shall not add up.
+                assert_rounded(array(weight), exact, optimizer)
+                reference.weights[index][:] = array(weight)  # Roundings to 16 bits shall not add up.
                 states = reference.optimizers[index].states
                 assert set(state) == set(states), f"{optimizer}: states {set(state)}, not {set(states)}"
                 for name, value in state.items():
                     assert value.dtype is torch.float32, f"{optimizer}: the state '{name}' is {value.dtype}"
-                    _assert_close(value, states[name], optimizer, f"state '{name}'")
-
-
-def _fill(op: PooledLookup) -> None:
-    random = np.random.default_rng(0)
-    for weight in op.weights():
-        weight.copy_(_tensor(op, dyadic(random, *weight.shape)))
-
-
-def _tensor(op: PooledLookup, values: Floats) -> Tensor:
-    return torch.from_numpy(values).float().to(op.device)
-
-
-def _tensors(op: PooledLookup, given: OpInput) -> tuple[Tensor, Tensor, Tensor | None]:
-    factors = None if given.factors is None else _tensor(op, given.factors).requires_grad_()
-    return torch.from_numpy(given.values).to(op.device), torch.from_numpy(given.offsets).to(op.device), factors
-
-
-def _run(op: PooledLookup, given: OpInput) -> tuple[Tensor, Tensor | None]:
-    """Run forward and backward; return the output and the gradient of the factors."""
-    values, offsets, factors = _tensors(op, given)
-    output = op(values, offsets, factors)
-    assert output.dtype is torch.float32, f"the output is {output.dtype}, not float32"
-    output.backward(_tensor(op, given.gradient))
-    return output.detach().cpu(), None if factors is None or factors.grad is None else factors.grad.cpu()
-
-
-def _weights(op: PooledLookup) -> list[Tensor]:
-    return [weight.detach().cpu().clone() for weight in op.weights()]
-
-
-def _copies(op: PooledLookup) -> list[Tensor]:
-    """Return weights and states."""
-    states = [state[name] for state in op.states() for name in sorted(state)]
-    return [tensor.detach().cpu().clone() for tensor in (*op.weights(), *states)]
-
-
-def _all_equal(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
-    return all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
-
-
-def _array(tensor: Tensor) -> Floats:
-    return tensor.detach().cpu().double().numpy().copy()
-
-
-def _assert_close(got: Tensor, expected: Tensor | Floats, optimizer: SparseOptimizerSpec, what: str) -> None:
-    wanted = _array(expected) if isinstance(expected, Tensor) else expected
-    found = _array(got)
-    assert found.shape == wanted.shape, f"{optimizer}: {what} is {found.shape}, not {wanted.shape}"
-    limit = TOLERANCE * max(1.0, float(np.abs(wanted).max(initial=0.0)))
-    error = float(np.abs(found - wanted).max(initial=0.0))
-    assert error <= limit, f"{optimizer}: {what} is off by {error:.3g}, more than {limit:.3g}"
-
-
-def _assert_rounded(got: Floats, exact: Floats, optimizer: SparseOptimizerSpec) -> None:
-    """Weights are the exact ones, rounded once to their type: to the nearest, or at random to a neighbour."""
-    error = np.abs(got - exact)
-    limit = np.full_like(error, TOLERANCE * max(1.0, float(np.abs(exact).max(initial=0.0))))
-    if optimizer.weights_dtype is not WeightsDtype.FP32:
-        relative, smallest = _SPACINGS[optimizer.weights_dtype]
-        spacing = np.maximum(relative * np.maximum(np.abs(got), np.abs(exact)), smallest)
-        limit += spacing if optimizer.rounds_stochastically else spacing / 2
-    worst = float((error - limit).max(initial=-1.0))
-    assert worst <= 0, f"{optimizer}: weights are off by {float(error.max()):.3g}, {worst:.3g} more than allowed"
+                    assert_close(value, states[name], optimizer, f"state '{name}'")
