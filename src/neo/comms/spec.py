@@ -42,12 +42,20 @@ class CommsSpec:
             two; None takes the power of two next above the samples of the global batch, since a mean loss makes
             gradients smaller by as much.
         exchange: The way between nodes.
+
+    Raises:
+        ValueError: A name does not exist, or the loss scale is out of range or without effect; names each.
     """
 
     forward: str = "fp32"
     backward: str = "fp32"
     loss_scale: float | None = None
     exchange: ExchangeMode = ExchangeMode.AUTO
+
+    def __post_init__(self) -> None:
+        if findings := CommsConfig(self.forward, self.backward, self.loss_scale, self.exchange).validate():
+            raise ValueError("CommsSpec: " + ", ".join(str(finding) for finding in findings))
+        object.__setattr__(self, "exchange", ExchangeMode(self.exchange))  # a plain "flat" means the same
 
 
 @dataclass

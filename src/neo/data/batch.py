@@ -47,11 +47,13 @@ class SparseFeatures:
         _check_parts(self.keys, lengths, values, weights, bag_counts)
         if bag_counts is None and batch_size is not None:
             raise DataError("batch_size goes with bag_counts; without them it follows from the lengths")
+        if batch_size is not None and batch_size < 0:
+            raise DataError(f"batch_size {batch_size} is negative")
         self.bag_counts = None if bag_counts is None else tuple(bag_counts)
         self._batch_size = batch_size
-        self.lengths = lengths.to(torch.int64)
-        self.values = values.to(torch.int64)
-        self.weights = None if weights is None else weights.to(torch.float32)
+        self.lengths = lengths.to(torch.int64).contiguous()
+        self.values = values.to(torch.int64).contiguous()
+        self.weights = None if weights is None else weights.to(torch.float32).contiguous()
         has_weights = weights is not None
         self.weighted = tuple(weighted) if weighted is not None else (has_weights,) * len(self.keys)
         if len(self.weighted) != len(self.keys) or (any(self.weighted) and not has_weights):

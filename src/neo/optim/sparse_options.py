@@ -83,6 +83,9 @@ class SparseOptimizerSpec:
     def __post_init__(self) -> None:
         if findings := _findings(self):
             raise ValueError("SparseOptimizerSpec: " + ", ".join(str(finding) for finding in findings))
+        # Plain text that names a member means that member.
+        object.__setattr__(self, "weights_dtype", WeightsDtype(self.weights_dtype))
+        object.__setattr__(self, "weight_decay_mode", WeightDecayMode(self.weight_decay_mode))
 
     @property
     def is_rowwise(self) -> bool:

@@ -86,6 +86,11 @@ class TablePlan:
     tier: Tier = Tier.HBM
     cache_bytes: int = 0
 
+    def __post_init__(self) -> None:
+        # Plain text that names a member means that member; other text is a ValueError of the enumeration.
+        object.__setattr__(self, "sharding_type", ShardingType(self.sharding_type))
+        object.__setattr__(self, "tier", Tier(self.tier))
+
     @property
     def is_replicated(self) -> bool:
         """Whether every rank holds the whole table."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from neo.comms.collectives import Collectives
 from neo.ops.pooled_lookup import MergedGradient, PooledLookup
 from neo.sharded.input_dist import GroupInput
-from neo.sharded.layout import GroupLayout, Layout
+from neo.sharded.layout import GroupLayout, Layout, Source
 from neo.sharded.sources import SourcePlace, Sources
 
 
@@ -32,7 +32,7 @@ class Replicas:
         self,
         layout: Layout,
         lookups: Sequence[PooledLookup],
-        places: Mapping[str, SourcePlace],
+        places: Mapping[Source, SourcePlace],
         collectives: Collectives,
     ) -> None:
         self._layout = layout

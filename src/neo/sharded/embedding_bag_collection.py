@@ -1,6 +1,8 @@
 """The module that a model holds: embedding tables as one collection, sharded by the strategy."""
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,9 +12,10 @@ from neo.comms.collectives import Collectives
 from neo.comms.spec import CommsSpec
 from neo.data.batch import SparseFeatures
 from neo.data.spec import OutOfRange
-from neo.errors import DataError, UnsupportedError, unknown_name
+from neo.errors import ConfigError, DataError, Finding, UnsupportedError, unknown_name
 from neo.optim.spec import SparseOptimizerSpec
-from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan
+from neo.plan.check import check_plan
+from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan, Tier
 from neo.sharded.diagnosis import first_non_finite
 from neo.sharded.engine import Pending, ShardedEngine
 from neo.tables.spec import TableSpec
@@ -64,6 +67,8 @@ class EmbeddingBagCollection(nn.Module):
                 raise ValueError(f"table '{name}' has lr {own.lr}, which no ratio to the collection's lr 0 gives")
         self.variable_batch = variable_batch
         self.output_names = tuple(table.output_name(feature) for table in tables for feature in table.feature_names)
+        if len(set(self.output_names)) != len(self.output_names):
+            raise ValueError(f"the outputs {self.output_names} do not have unique names; name a table or feature anew")
         self.output_dims = tuple(table.embedding_dim for table in tables for _ in table.feature_names)
         # Neither is an nn.Module attribute: the first is no parameter of the model (a user may pass parameters() and
         # the sparse group to one optimizer), and for the second see the engine's module docstring.
@@ -97,8 +102,11 @@ class EmbeddingBagCollection(nn.Module):
                 for each row of the whole table, ``PER_SHARD`` one for each column shard.
 
         Raises:
+            ConfigError: The plan is for another world, leaves a table out or does not tile it exactly.
             UnsupportedError: The plan names a backend that does not load or cannot do what the table needs.
+            ValueError: There are no such semantics.
         """
+        self._check_plan(plan, keys, collectives.world_size)
         self.__dict__["_engine"] = ShardedEngine(
             self.tables,
             plan=plan,
@@ -111,10 +119,22 @@ class EmbeddingBagCollection(nn.Module):
             out_of_range=self.out_of_range,
             comms=comms if comms is not None else CommsSpec(),
             may_fall_back=may_fall_back,
-            semantics=column_wise_semantics,
+            semantics=ColumnWiseSemantics(column_wise_semantics),
             variable_batch=self.variable_batch,
         )
         self.__dict__["_collectives"] = collectives
+
+    def _check_plan(self, plan: ShardingPlan, keys: Mapping[str, str], world_size: int) -> None:
+        by_key = {keys.get(table.name, table.name): table for table in self.tables}
+        own = {key: placed for key, placed in plan.tables.items() if key in by_key}
+        findings = check_plan(replace(plan, tables=own), by_key, world_size, plan.local_world_size)
+        findings += [
+            Finding(f"tables.{key}.tier", f"'{placed.tier}' is not executed yet", "write hbm")
+            for key, placed in own.items()
+            if placed.tier is not Tier.HBM
+        ]
+        if findings:
+            raise ConfigError([finding.under("plan") for finding in findings])
 
     @property
     def is_sharded(self) -> bool:
@@ -149,6 +169,10 @@ class EmbeddingBagCollection(nn.Module):
             DataError: A rank's batch is wrong; every rank raises, and no weight has changed.
             UnsupportedError: The collection is not sharded.
         """
+        if not isinstance(sparse, SparseFeatures):
+            raise DataError(
+                f"an EmbeddingBagCollection reads SparseFeatures (keys, lengths, values), not {type(sparse).__name__}"
+            )
         return self.engine.start(sparse)
 
     def forward(self, sparse: SparseFeatures) -> Tensor:
@@ -179,7 +203,13 @@ class EmbeddingBagCollection(nn.Module):
         return any(parameter is self.__dict__["_lr_carrier"] for parameter in group["params"])
 
     def set_learning_rate(self, lr: float) -> None:
-        """Use ``lr`` from the next forward on."""
+        """Use ``lr`` from the next forward on.
+
+        Raises:
+            ValueError: It is negative or not finite.
+        """
+        if not (math.isfinite(lr) and lr >= 0):
+            raise ValueError(f"the sparse learning rate {lr} must be finite and at least 0")
         self.engine.set_learning_rate(lr)
 
     @property

@@ -16,11 +16,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from neo.comms.collectives import Collectives
+from neo.errors import UnsupportedError
 from neo.sharded.input_check import ErrorKind, FeatureTable, InputError, raise_input_errors
-from neo.sharded.layout import Layout, Slot
+from neo.sharded.layout import Layout, Slot, Source
+from neo.sharded.row_deal import RowDeal
 from neo.sharded.sources import SourcePlace, Sources
 
-_HEADER = 8  # batch size, error kind, feature, value, sample, position, two spare; the bag counts follow
+_HEADER = 8  # batch size, error kind, feature, value, sample, position, two flags; the bag counts follow
+_HAS_BACKWARD, _WANTS_WEIGHTS = 6, 7  # a rank runs the forward with gradients, and its weights want theirs
 # Bags of a variable class grow by this part more than asked, so that the exchange is seldom repeated.
 _SLACK = 8
 
@@ -89,7 +92,7 @@ class InputDist:
         layout: Layout,
         collectives: Collectives,
         features: tuple[FeatureTable, ...],
-        places: Mapping[str, SourcePlace],
+        places: Mapping[Source, SourcePlace],
     ) -> None:
         self._layout = layout
         self._comms = collectives
@@ -97,6 +100,7 @@ class InputDist:
         self._places = places
         self._is_fixed = [bag_class.source is None for bag_class in layout.bag_classes]
         self._capacities = [1] * len(layout.bag_classes)  # never 0, so that no kernel meets a batch without bags
+        self._deals: dict[int, tuple[RowDeal, list[SourcePlace]]] = {}
         split_pieces = self._split_pieces()
         # Piece that each slot of each rank sends.
         self._pieces = [
@@ -135,32 +139,34 @@ class InputDist:
         values, work = self._post(wanted, counts, sources.values[0])
         weights = None
         if any(output.weighted for output in self._layout.outputs):
-            weights = self._exchange_weights(pieces, counts)
+            weights = self._exchange_weights(pieces, counts, any(row[_WANTS_WEIGHTS] for row in headers))
         work.wait()
         groups = self._arrange(lengths, counts, values, weights)
         differentiable = weights if weights is not None and weights.requires_grad else None
         bag_counts = tuple(tuple(row[_HEADER:]) for row in headers)
         return LocalInput(groups, tuple(row[0] for row in headers), bag_counts, differentiable)
 
-    def _split_pieces(self) -> list[list[_Piece]]:
-        """Return the pieces of each row split, in row order; their lengths follow those of the sources."""
-        rows = [0] * len(self._is_fixed)
-        for place in self._places.values():
-            if place.bag_class >= 0:
-                rows[place.bag_class] += 1
+    def _split_pieces(self) -> dict[int, list[_Piece]]:
+        """Return the pieces of each row split in row order; their lengths follow those of their class's sources."""
         index = len(self._places)
-        pieces = []
-        for split in self._layout.row_splits:
-            bag_class = self._places[split.source].bag_class
-            own = []
-            for _ in split.bounds[1:]:
-                own.append(_Piece(index, bag_class, rows[bag_class]))
-                rows[bag_class] += 1
-                index += 1
-            pieces.append(own)
+        pieces: dict[int, list[_Piece]] = {}
+        for bag_class in range(len(self._is_fixed)):
+            row = sum(place.bag_class == bag_class for place in self._places.values())
+            splits = [
+                (position, split)
+                for position, split in enumerate(self._layout.row_splits)
+                if self._places[split.source].bag_class == bag_class
+            ]
+            for position, split in splits:
+                num_parts = len(split.bounds) - 1
+                pieces[position] = [_Piece(index + part, bag_class, row + part) for part in range(num_parts)]
+                index, row = index + num_parts, row + num_parts
+            if splits:
+                own = [split for _, split in splits]
+                self._deals[bag_class] = (RowDeal(own), [self._places[split.source] for split in own])
         return pieces
 
-    def _piece(self, slot: Slot, split_pieces: list[list[_Piece]]) -> _Piece:
+    def _piece(self, slot: Slot, split_pieces: Mapping[int, Sequence[_Piece]]) -> _Piece:
         if slot.row_part is not None:
             return split_pieces[slot.row_part[0]][slot.row_part[1]]
         place = self._places[self._layout.outputs[slot.output].source]
@@ -169,20 +175,15 @@ class InputDist:
     def _split(self, sources: Sources) -> _Pieces:
         """Deal the ids of every row split out to its parts."""
         values, weights = list(sources.values), list(sources.weights)
-        rows: list[list[Tensor]] = [[block] for block in sources.lengths]
-        for split in self._layout.row_splits:
-            place = self._places[split.source]
-            own_weights = weights[place.index]
-            lengths = sources.lengths[place.bag_class][place.row]
-            order, split_lengths, counts = _split_rows(values[place.index], lengths, split.bounds)
-            rows[place.bag_class].append(split_lengths)
-            ordered = values[place.index][order].split(counts)
-            values += [part - begin for part, begin in zip(ordered, split.bounds, strict=False)]
-            if own_weights is None:
-                weights += [None] * len(counts)
-            else:
-                weights += own_weights[order].split(counts)
-        return _Pieces([torch.cat(blocks) if len(blocks) > 1 else blocks[0] for blocks in rows], values, weights)
+        lengths = list(sources.lengths)
+        for bag_class, (deal, places) in self._deals.items():
+            rows = sources.lengths[bag_class][[place.row for place in places]]
+            indices = [place.index for place in places]
+            dealt = deal([values[i] for i in indices], rows, [weights[i] for i in indices])
+            lengths[bag_class] = torch.cat([sources.lengths[bag_class], dealt.lengths])
+            values += dealt.values
+            weights += dealt.weights
+        return _Pieces(lengths, values, weights)
 
     def _exchange_lengths(
         self, lengths: Sequence[Tensor], sources: Sources, error: InputError | None
@@ -192,7 +193,7 @@ class InputDist:
         if self._wanted[0].device != device:
             self._wanted = [rows.to(device) for rows in self._wanted]
         wanted = [block.index_select(0, rows) for block, rows in zip(lengths, self._wanted, strict=True)]
-        header = torch.tensor(_header(sources.batch_size, sources.bag_counts, error), device=device)
+        header = torch.tensor(_header(sources, error), device=device)
         while True:
             splits = [self._message_size(rank) for rank in range(self._comms.world_size)]
             message = torch.zeros(sum(splits), dtype=torch.int64, device=device)
@@ -203,6 +204,7 @@ class InputDist:
             table = received.view(self._comms.world_size, size)
             headers: list[list[int]] = table[:, : header.numel()].tolist()
             self._raise_errors(headers, error)
+            _require_one_mode(headers)
             if self._grow([max(row[_HEADER + c] for row in headers) for c in range(len(self._capacities))]):
                 continue
             own = self._slots_in_class[self._comms.rank]
@@ -261,11 +263,14 @@ class InputDist:
         received = like.new_empty(sum(receive_splits))
         return received, self._comms.all_to_all(received, message, receive_splits, send_splits)
 
-    def _exchange_weights(self, pieces: _Pieces, counts: list[list[int]]) -> Tensor:
+    def _exchange_weights(self, pieces: _Pieces, counts: list[list[int]], wanted: bool) -> Tensor:
+        """Exchange the weights; if any rank wants gradients, their way back is an exchange that all ranks take."""
         sends = [[pieces.weights[piece] for piece in of_rank] for of_rank in self._weighted_pieces]
         flat = [part for row in sends for part in row if part is not None]
         given = [part for part in pieces.weights if part is not None]
         message = torch.cat(flat) if flat else given[0][:0]
+        if wanted and not message.requires_grad:
+            message = message.detach().requires_grad_()
         send_splits = [sum(part.numel() for part in row if part is not None) for row in sends]
         receive_splits = [sum(self._only_weighted(row)) for row in counts]
         received: Tensor = _Exchange.apply(message, self._comms, receive_splits, send_splits)  # type: ignore[no-untyped-call]
@@ -322,26 +327,22 @@ def _by_slot(pieces: tuple[Tensor, ...], num_slots: int, first: int, last: int) 
     return torch.cat([pieces[sender * num_slots + slot] for slot in range(first, last) for sender in range(senders)])
 
 
-def _split_rows(values: Tensor, lengths: Tensor, bounds: tuple[int, ...]) -> tuple[Tensor, Tensor, list[int]]:
-    """Sort one feature's ids by row range, keeping their order within each.
-
-    Returns:
-        The order ``[n]``, the lengths ``[ranges, B]`` and the number of ids per range.
-    """
-    num_ranges, batch_size = len(bounds) - 1, lengths.numel()
-    inner = values.new_tensor(bounds[1:-1])
-    ranges = torch.bucketize(values, inner, right=True)
-    samples = torch.repeat_interleave(lengths, output_size=values.numel())
-    order = torch.argsort(ranges, stable=True)
-    bags = torch.bincount(ranges * batch_size + samples, minlength=num_ranges * batch_size)
-    split_lengths = bags.view(num_ranges, batch_size)
-    return order, split_lengths, split_lengths.sum(dim=1).tolist()
-
-
-def _header(batch_size: int, bag_counts: Sequence[int], error: InputError | None) -> list[int]:
+def _header(sources: Sources, error: InputError | None) -> list[int]:
     found = error if error is not None else InputError(ErrorKind.NONE)
-    fixed = [batch_size, int(found.kind), found.feature, found.value, found.sample, found.position]
-    return fixed + [0] * (_HEADER - len(fixed)) + list(bag_counts)
+    has_backward = torch.is_grad_enabled()
+    wants = has_backward and any(part is not None and part.requires_grad for part in sources.weights)
+    mistake = [int(found.kind), found.feature, found.value, found.sample, found.position]
+    return [sources.batch_size, *mistake, int(has_backward), int(wants), *sources.bag_counts]
+
+
+def _require_one_mode(headers: Sequence[Sequence[int]]) -> None:
+    """Refuse a forward of which only some ranks will run the backward, which would wait for the others for ever."""
+    without = [rank for rank, row in enumerate(headers) if not row[_HAS_BACKWARD]]
+    if without and len(without) < len(headers):
+        raise UnsupportedError(
+            f"ranks {without} of {len(headers)} run this forward of the EmbeddingBagCollection without gradients "
+            f"(torch.no_grad or inference mode) and the others with them; every rank must do the same"
+        )
 
 
 class _Exchange(torch.autograd.Function):

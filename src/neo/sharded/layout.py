@@ -8,10 +8,27 @@ collection (one bag per sample), each sequence output (one bag per id), each fea
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.sharding_plan import ColumnWiseSemantics, Shard, ShardingPlan, TablePlan
 from neo.tables.spec import Pooling, TableSpec
+
+
+class Derived(StrEnum):
+    """What is made of a feature before it travels."""
+
+    NOTHING = "nothing"
+    NORMALISED = "normalised"  # weights divided by the sum of their bag
+    SEQUENCE = "sequence"  # a bag for each id
+
+
+@dataclass(frozen=True)
+class Source:
+    """The ids (and weights) that an output reads: a feature, or what is derived from it."""
+
+    feature: str
+    derived: Derived = Derived.NOTHING
 
 
 @dataclass(frozen=True)
@@ -22,7 +39,7 @@ class Output:
         name: The feature's name where the table is named like it, else ``table.feature``.
         table: Index of the table.
         feature: Name of the feature.
-        source: Key of the ids and weights that it reads: the feature, or what is derived from it.
+        source: What it reads.
         dim: Columns of the table.
         bag_class: Index of its bag class.
         column: Its first column there.
@@ -34,23 +51,13 @@ class Output:
     name: str
     table: int
     feature: str
-    source: str
+    source: Source
     dim: int
     bag_class: int
     column: int
     is_mean: bool
     weighted: bool
     replicated: bool
-
-
-def normalised(feature: str) -> str:
-    """Return the key under which a feature stands with weights that add up to 1 in each bag."""
-    return f"{feature}#normalised"
-
-
-def sequence(feature: str) -> str:
-    """Return the key under which a feature stands with a bag for each of its ids."""
-    return f"{feature}#sequence"
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ class BagClass:
         width: Columns of all its outputs.
     """
 
-    source: str | None
+    source: Source | None
     width: int
 
 
@@ -71,11 +78,11 @@ class RowSplit:
     """The cuts at which the ids of a source are dealt out by row.
 
     Attributes:
-        source: Key of the ids.
+        source: The ids.
         bounds: Where each part begins, then the table's end.
     """
 
-    source: str
+    source: Source
     bounds: tuple[int, ...]
 
 
@@ -251,11 +258,11 @@ def _outputs(
     tables: Sequence[TableSpec], replicated: Sequence[bool], variable_batch: bool
 ) -> tuple[tuple[Output, ...], tuple[BagClass, ...]]:
     outputs: list[Output] = []
-    widths: dict[str | None, int] = {}
+    widths: dict[Source | None, int] = {}
     for index, table in enumerate(tables):
         for feature in table.feature_names:
             is_sequence, is_mean = table.pooling is Pooling.NONE, table.pooling is Pooling.MEAN
-            source = sequence(feature) if is_sequence else feature
+            source = Source(feature, Derived.SEQUENCE if is_sequence else Derived.NOTHING)
             bags_of = source if is_sequence or variable_batch else None
             column = widths.setdefault(bags_of, 0)
             widths[bags_of] += table.embedding_dim
@@ -264,7 +271,7 @@ def _outputs(
                     name=table.output_name(feature),
                     table=index,
                     feature=feature,
-                    source=normalised(feature) if is_mean and table.weighted else source,
+                    source=Source(feature, Derived.NORMALISED) if is_mean and table.weighted else source,
                     dim=table.embedding_dim,
                     bag_class=list(widths).index(bags_of),
                     column=column,

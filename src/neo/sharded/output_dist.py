@@ -23,7 +23,7 @@ from neo.errors import UnsupportedError
 from neo.sharded.data_parallel import Replicas
 from neo.sharded.hops import BagCounts, Hop, Posted, SentRows
 from neo.sharded.input_dist import GroupInput
-from neo.sharded.layout import Layout
+from neo.sharded.layout import Layout, Source
 from neo.sharded.routes import make_routes, pooled_runs
 from neo.sharded.sources import SourcePlace
 from neo.sharded.unfused import UnfusedGroups
@@ -57,7 +57,7 @@ class OutputDist:
         self,
         layout: Layout,
         collectives: Collectives,
-        places: Mapping[str, SourcePlace],
+        places: Mapping[Source, SourcePlace],
         *,
         forward_codec: Codec,
         backward_codec: Codec,
@@ -198,7 +198,11 @@ class Transfer:
 
     def take(self) -> Posted:
         """Return the exchange under way, once."""
-        assert self.posted is not None
+        if self.posted is None:
+            raise UnsupportedError(
+                "the outputs of this EmbeddingBagCollection.start() were taken already; keep what wait() or by_name() "
+                "returned"
+            )
         posted, self.posted = self.posted, None
         return posted
 

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from numbers import Integral
 
+from neo.errors import unknown_name
+
 
 class Pooling(StrEnum):
     """How the rows of one bag become one vector; ``NONE`` keeps every row (a sequence output)."""
@@ -70,6 +72,9 @@ class TableSpec:
         return feature if self.name == feature else f"{self.name}.{feature}"
 
     def __post_init__(self) -> None:
+        if self.pooling not in list(Pooling):
+            raise ValueError(f"table '{self.name}': {unknown_name('pooling', self.pooling, 'pooling', list(Pooling))}")
+        object.__setattr__(self, "pooling", Pooling(self.pooling))  # a plain "mean" means the same
         names: object = self.feature_names
         if not self.name or isinstance(names, str):
             raise ValueError(f"table '{self.name}': it needs a name, and feature_names a tuple of names, not {names!r}")
@@ -86,5 +91,7 @@ class TableSpec:
                 f"table '{self.name}': pooling=none returns each id's row as it is and takes no per-sample weights; "
                 f"use weighted=False and multiply in the model"
             )
+        if len(set(self.feature_names)) != len(self.feature_names):
+            raise ValueError(f"table '{self.name}': feature_names {self.feature_names} name a feature twice")
         if not self.feature_names:
             raise ValueError(f"table '{self.name}': feature_names is empty; name the features that read it")
