@@ -139,7 +139,8 @@ class DenseOptimizerConfig:
     momentum: float = 0.0
     beta1: float = 0.9
     beta2: float = 0.999
-    eps: float = 1e-8
+    # Not torch's 1e-8: a gradient of that size is rounding noise, which Adam would make a step of full size.
+    eps: float = 1e-7
 
     def validate(self) -> list[Finding]:
         """Return every mistake, keys relative to ``optim.dense``."""

@@ -92,7 +92,7 @@ def test_the_text_of_a_number_beyond_its_limit(override: str, expected: str) -> 
         ("optim.sparse.name=sgd optim.sparse.eps=1", "eps: 1.0 has no effect on 'sgd'; leave it at 1e-08, or use adagrad or rowwise_adagrad or adam or partial_rowwise_adam"),
         ("optim.sparse.name=sgd optim.sparse.initial_accumulator=1", "initial_accumulator: 1.0 has no effect on 'sgd'; leave it at 0.0, or use adagrad or rowwise_adagrad"),
         ("optim.sparse.name=adam optim.sparse.initial_accumulator=1", "initial_accumulator: 1.0 has no effect on 'adam'; leave it at 0.0, or use adagrad or rowwise_adagrad"),
-        ("optim.dense.name=sgd optim.dense.eps=1", "eps: 1.0 has no effect on 'sgd'; leave it at 1e-08, or use adagrad or adam or adamw"),
+        ("optim.dense.name=sgd optim.dense.eps=1", "eps: 1.0 has no effect on 'sgd'; leave it at 1e-07, or use adagrad or adam or adamw"),
         ("optim.dense.name=adagrad optim.dense.beta1=0.5", "beta1: 0.5 has no effect on 'adagrad'; leave it at 0.9, or use adam or adamw"),
         ("optim.schedule.final_factor=0.5", "final_factor: 0.5 has no effect on 'constant'; leave it at 0.0, or use linear or cosine"),
         ("optim.schedule.step_factor=0.5", "step_factor: 0.5 has no effect on 'constant'; leave it at 0.1, or use step"),
