@@ -101,8 +101,8 @@ def _to_bfloat16(values: Tensor, random: Tensor) -> Tensor:
 
 
 def _to_float16(values: Tensor, random: Tensor) -> Tensor:
-    # Below its smallest normal number float16 has a fixed spacing. Two ways bring the dropped bits of such values to the
-    # same place as those of all others, and give the same bits.
+    # Below its smallest normal number float16 has a fixed spacing. Two ways bring the dropped bits of such values to
+    # the same place as those of all others, and give the same bits.
     dropped = (1 << _DROPPED_BITS[torch.float16]) - 1
     if not _flushes_subnormals() and not _has_many_small(values):
         # Scaled until float32 has its own fixed spacing there. Fewer passes, but a CPU is slow at such numbers.
