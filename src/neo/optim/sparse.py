@@ -143,7 +143,7 @@ class AdaGrad(RowOptimizer):
         """Apply one step; see the base class."""
         total = state["sum"].index_select(0, rows).addcmul_(gradient, gradient)
         _write_rows(state["sum"], rows, total)
-        values.addcmul_(gradient, _root(total, self.spec.eps).reciprocal_(), value=-lr)
+        values.addcdiv_(gradient, _root(total, self.spec.eps), value=-lr)
 
 
 class RowwiseAdaGrad(RowOptimizer):
@@ -198,8 +198,7 @@ class Adam(RowOptimizer):
         second = state["exp_avg_sq"].index_select(0, rows).mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         _write_rows(state["exp_avg_sq"], rows, second)
         scale = math.sqrt(1 - beta2**step)  # of the root, moved over to the other operands: one pass less
-        inverse = _root(second, self.spec.eps * scale).reciprocal_()
-        values.addcmul_(first, inverse, value=-lr * scale / (1 - beta1**step))
+        values.addcdiv_(first, _root(second, self.spec.eps * scale), value=-lr * scale / (1 - beta1**step))
 
 
 class PartialRowwiseAdam(RowOptimizer):

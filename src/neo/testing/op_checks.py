@@ -70,15 +70,31 @@ def assert_close(got: Tensor, expected: Tensor | Floats, optimizer: SparseOptimi
     wanted = array(expected) if isinstance(expected, Tensor) else expected
     found = array(got)
     assert found.shape == wanted.shape, f"{optimizer}: {what} is {found.shape}, not {wanted.shape}"
-    limit = TOLERANCE * max(1.0, float(np.abs(wanted).max(initial=0.0)))
-    error = float(np.abs(found - wanted).max(initial=0.0))
+    limit = TOLERANCE * _largest(wanted)
+    error = float(_errors(found, wanted, f"{optimizer}: {what}").max(initial=0.0))
     assert error <= limit, f"{optimizer}: {what} is off by {error:.3g}, more than {limit:.3g}"
+
+
+def _largest(wanted: Floats) -> float:
+    """Return the largest finite absolute value, at least 1."""
+    return max(1.0, float(np.abs(wanted).max(initial=0.0, where=np.isfinite(wanted))))
+
+
+def _errors(found: Floats, wanted: Floats, what: str) -> Floats:
+    """Return the absolute errors of the finite values; all others have to be NaN or infinite where they should."""
+    finite = np.isfinite(wanted)
+    hidden = int((~finite & np.isfinite(found)).sum())
+    assert not hidden, f"{what}: {hidden} finite values where NaN or infinity has to stay visible"
+    spread = int((finite & ~np.isfinite(found)).sum())
+    assert not spread, f"{what}: {spread} values are not finite where they should be"
+    return np.abs(np.subtract(found, wanted, out=np.zeros_like(wanted), where=finite))
 
 
 def assert_rounded(got: Floats, exact: Floats, optimizer: SparseOptimizerSpec) -> None:
     """Weights are the exact ones, rounded once to their type: to the nearest, or at random to a neighbour."""
-    error = np.abs(got - exact)
-    limit = np.full_like(error, TOLERANCE * max(1.0, float(np.abs(exact).max(initial=0.0))))
+    error = _errors(got, exact, f"{optimizer}: weights")
+    limit = np.full_like(error, TOLERANCE * _largest(exact))
+    got, exact = (np.where(np.isfinite(exact), values, 0.0) for values in (got, exact))
     if optimizer.weights_dtype is not WeightsDtype.FP32:
         relative, smallest = SPACINGS[optimizer.weights_dtype]
         spacing = np.maximum(relative * np.maximum(np.abs(got), np.abs(exact)), smallest)

@@ -85,6 +85,11 @@ class OpReference:
         self.optimizers = [ReferenceOptimizer(optimizer, t.num_rows, t.num_columns) for t in tables]
         self._steps = 0
 
+    def set_learning_rate(self, lr: float) -> None:
+        """Use ``lr`` from the next step on."""
+        for optimizer in self.optimizers:
+            optimizer.lr = lr
+
     def forward(self, given: OpInput) -> Floats:
         """Return the sums ``[B, O]``."""
         outputs = []

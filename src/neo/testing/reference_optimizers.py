@@ -86,4 +86,4 @@ class ReferenceOptimizer:
             second = second[:, None]
         root = np.broadcast_to(np.sqrt(second) + spec.eps, numerator.shape)
         # A row that has seen only zeros stays, also with eps = 0.
-        return np.divide(numerator, root, out=np.zeros_like(numerator), where=root > 0)
+        return np.divide(numerator, root, out=np.zeros_like(numerator), where=root != 0)

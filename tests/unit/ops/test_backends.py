@@ -118,6 +118,83 @@ class EveryRowDecays(ReferencePooledLookup):
             weight.mul_(1 - lr * self.optimizer.weight_decay)
 
 
+class _StepChanged(ReferencePooledLookup):
+    """Changes the gradient before the fused step."""
+
+    def step(self, values: Tensor, offsets: Tensor, weights: Tensor | None, gradient: Tensor, lr: float) -> None:
+        super().step(values, offsets, weights, self.changed(gradient), lr)
+
+    def changed(self, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+class HiddenNanInOutput(ReferencePooledLookup):
+    def pool(self, values: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+        return super().pool(values, offsets, weights).nan_to_num()
+
+
+class HiddenNanInGradient(_StepChanged):
+    def changed(self, gradient: Tensor) -> Tensor:
+        return gradient.nan_to_num()
+
+
+class ClampedGradient(_StepChanged):
+    def changed(self, gradient: Tensor) -> Tensor:
+        return gradient.clamp(-100, 100)
+
+
+class FlushedGradient(_StepChanged):
+    def changed(self, gradient: Tensor) -> Tensor:
+        return gradient.where(gradient.abs() > 1e-3, 0.0)
+
+
+class ClampedOutput(ReferencePooledLookup):
+    def pool(self, values: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+        return super().pool(values, offsets, weights).clamp(-1000, 1000)
+
+
+class ManyBagsScaled(_StepChanged):
+    def changed(self, gradient: Tensor) -> Tensor:
+        return gradient / 2 if len(gradient) > 1024 else gradient
+
+
+class DoubledAccumulator(_Changed):
+    def changed(self, optimizer: SparseOptimizerSpec) -> SparseOptimizerSpec:
+        return dataclasses.replace(optimizer, initial_accumulator=2 * optimizer.initial_accumulator)
+
+
+class HalfOfANewRate(ReferencePooledLookup):
+    def set_learning_rate(self, lr: float) -> None:
+        super().set_learning_rate(lr / 2)
+
+
+class DecayWithoutRate(ReferencePooledLookup):
+    """Decoupled decay of the whole strength, whatever the learning rate."""
+
+    def step(self, values: Tensor, offsets: Tensor, weights: Tensor | None, gradient: Tensor, lr: float) -> None:
+        if self.optimizer.weight_decay_mode is WeightDecayMode.DECOUPLED and self.optimizer.weight_decay:
+            rows = self.merge(values, offsets, weights, gradient)
+            for weight, part in zip(self.weights(), rows, strict=True):
+                weight[part.rows] *= 1 - (1 - lr) * self.optimizer.weight_decay
+        super().step(values, offsets, weights, gradient, lr)
+
+
+class NoBiasCorrection(ReferencePooledLookup):
+    def step(self, values: Tensor, offsets: Tensor, weights: Tensor | None, gradient: Tensor, lr: float) -> None:
+        self._steps = 10**9
+        super().step(values, offsets, weights, gradient, lr)
+
+
+class SlotTwice(ReferencePooledLookup):
+    """Counts the last slot of a table with several twice."""
+
+    def step(self, values: Tensor, offsets: Tensor, weights: Tensor | None, gradient: Tensor, lr: float) -> None:
+        if len(set(self.slots)) < len(self.slots):
+            width = self.tables[self.slots[-1]].num_columns
+            gradient = torch.cat([gradient[:, :-width], 2 * gradient[:, -width:]], dim=1)
+        super().step(values, offsets, weights, gradient, lr)
+
+
 @pytest.fixture
 def registered() -> Iterator[Callable[[type], str]]:
     """Register a class in this module under a name that is taken out again."""
@@ -150,6 +227,18 @@ def registered() -> Iterator[Callable[[type], str]]:
         (UnmergedDuplicates, "test_duplicates_are_merged_before_the_step", "weights are off by"),
         (LateRate, "test_the_learning_rate_is_that_of_the_forward", "the rate of a later forward was taken"),
         (OwnSquares, "test_column_shards_that_share_their_squares_are_the_whole_table", "of two column shards"),
+        (HiddenNanInOutput, "test_what_is_not_finite_stays_visible", "output: .* NaN or infinity has to stay visible"),
+        (HiddenNanInGradient, "test_what_is_not_finite_stays_visible", "weights: .* infinity has to stay visible"),
+        (ClampedGradient, "test_large_and_small_values_equal_the_reference", "weights are off by"),
+        (FlushedGradient, "test_large_and_small_values_equal_the_reference", "is off by|are off by"),
+        (ClampedOutput, "test_large_and_small_values_equal_the_reference", "output is off by"),
+        (ManyBagsScaled, "test_many_bags", "weights are off by"),
+        (DoubledAccumulator, "test_equals_the_reference", "'sum' is off by|weights are off by"),
+        (DoubledAccumulator, "test_every_hyper_parameter_has_the_value_that_was_given", "off by"),
+        (HalfOfANewRate, "test_every_learning_rate_is_taken", "weights are off by"),
+        (DecayWithoutRate, "test_equals_the_reference", "weights are off by"),
+        (NoBiasCorrection, "test_equals_the_reference", "weights are off by"),
+        (SlotTwice, "test_equals_the_reference", "is off by|are off by"),
         (EveryRowDecays, "test_rows_that_no_bag_holds_stay", "rows moved that no bag holds"),
     ],
 )

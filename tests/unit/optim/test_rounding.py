@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from neo.optim import rounding
 from neo.optim.rounding import RandomBits, column_hashes, round_at_random, row_hashes, table_salt
 
 CPU = torch.device("cpu")
@@ -61,6 +62,23 @@ def test_beyond_the_largest_number_it_rounds_to_the_nearest(dtype: torch.dtype) 
     got = round_at_random(values, bits(), dtype)[0, : len(edge)].float()
     expected = torch.tensor([largest, largest, math.inf, math.inf, -math.inf, math.nan, -largest, 1.0])
     assert torch.equal(got.nan_to_num(7.0, math.inf, -math.inf), expected.nan_to_num(7.0, math.inf, -math.inf))
+
+
+@pytest.mark.parametrize("flushes", [False, True])
+def test_both_ways_to_float16_give_the_same_bits(flushes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which one is taken depends on the neighbours of a value, and so on the plan."""
+    exponents = torch.linspace(-28, 15, ROWS * COLUMNS).view(ROWS, COLUMNS)
+    values = exponents.exp2() * (torch.arange(COLUMNS) % 2 * 2.0 - 1.0)
+    results = []
+    torch.set_flush_denormal(flushes)
+    try:
+        for has_many in (False, True):
+            monkeypatch.setattr(rounding, "_has_many_small", lambda values, has_many=has_many: has_many)
+            results.append(round_at_random(values, bits(), torch.float16).view(torch.int16))
+    finally:
+        torch.set_flush_denormal(False)
+    assert torch.equal(*results)
+    assert results[0].unique().numel() > ROWS
 
 
 def test_no_row_and_no_negative_zero_is_special() -> None:
