@@ -8,6 +8,7 @@ from neo.ops.spec import Device
 from neo.plan.check import check_plan
 from neo.planner.overrides import table_optimizers
 from neo.planner.planner import PlanResult, make_plan
+from neo.planner.spec import ShardingMode
 from neo.tables.spec import TableSpec
 
 
@@ -22,6 +23,13 @@ def keyed(tables: Sequence[TableSpec], prefix: str) -> dict[str, TableSpec]:
     if twice:
         raise ConfigError([Finding("model", f"table '{name}' occurs twice", "rename one") for name in twice])
     return {f"{prefix}.{table.name}" if prefix else table.name: table for table in tables}
+
+
+def settled_semantics(config: RunConfig) -> dict[str, object]:
+    """Return what a null of ``sharding.column_wise_semantics`` has become; a plan that is read may say otherwise."""
+    if config.sharding.type is ShardingMode.FILE:
+        return {}
+    return {"sharding.column_wise_semantics": config.sharding.semantics.value}
 
 
 def plan_tables(config: RunConfig, tables: Mapping[str, TableSpec], *, device: Device) -> PlanResult:

@@ -615,7 +615,6 @@ MISTAKES += [
             f"Choices: {_TYPES}"
         ],
     ),
-    ("sharding.column_wise_semantics=null", ["sharding.column_wise_semantics: null is not text"]),
     (
         "sharding.column_wise_semantics=exactly",
         [
