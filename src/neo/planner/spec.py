@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from neo.as_typed import as_typed, quoted
 from neo.errors import Finding, unknown_name
 from neo.limits import without_effect
 from neo.plan.sharding_plan import SPLIT_BY_COLUMNS, ColumnWiseSemantics, ShardingType
@@ -166,7 +167,7 @@ def _has_type(entry: object) -> bool:
 def _check_table(name: str, entry: object) -> list[Finding]:
     """Return every mistake of one override, keys relative to it."""
     if not isinstance(entry, Mapping):
-        return [Finding("", f"'{entry}' is not a mapping", f"write ++sharding.tables.{name}.type=row_wise")]
+        return [Finding("", f"{quoted(entry)} is not a mapping", f"write ++sharding.tables.{name}.type=row_wise")]
     findings = [
         unknown_name(str(key), str(key), "key of a table's sharding", _TABLE_KEYS, planned=_PLANNED_TABLE_KEYS)
         for key in entry
@@ -176,6 +177,5 @@ def _check_table(name: str, entry: object) -> list[Finding]:
     if "type" not in entry:
         findings.append(Finding("type", "is missing", f"write ++sharding.tables.{name}.type=row_wise"))
     elif entry["type"] not in choices:
-        written = "null" if entry["type"] is None else str(entry["type"])
-        findings.append(unknown_name("type", written, "sharding type", choices))
+        findings.append(unknown_name("type", as_typed(entry["type"]), "sharding type", choices))
     return findings
