@@ -105,20 +105,6 @@ def check_overrides(overrides: Sequence[Override], tree: ConfigTree) -> CheckedO
     return checked
 
 
-def wrong_forms(overrides: Sequence[Override]) -> list[Finding]:
-    """Return the mistakes that show without looking at any file: prefixes, sweeps, unknown keys."""
-    types, findings = schema_types(), []
-    for override in overrides:
-        key = override.key_or_group
-        if override.is_hydra_override():
-            continue
-        if (finding := _wrong_form(override)) is not None:
-            findings.append(finding)
-        elif key not in types and key != RECIPES and not below_free_mapping(key):
-            findings.append(unknown_key(key, types, given=override.value()))
-    return findings
-
-
 def _malformed(text: str, error: Exception) -> Finding:
     key, equals, value = text.partition("=")
     if not key.strip("+~ "):
