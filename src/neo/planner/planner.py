@@ -13,6 +13,7 @@ from neo.plan.memory import capacity_per_rank
 from neo.plan.plan_view import PlanView
 from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan, Tier
 from neo.planner.capacity import check_capacity, infeasible
+from neo.planner.degenerate import degenerate_types
 from neo.planner.given_plan import given_plan
 from neo.planner.kernels import decide_kernels, dim_multiple, replicas_fallback, requests_of
 from neo.planner.overrides import forced_types
@@ -97,6 +98,7 @@ def make_plan(
         plan = _search(problem)
         replicated = [key for key, placed in plan.tables.items() if placed.is_replicated]
         fallbacks += replicas_fallback(replicated, ops_backend)
+        fallbacks += degenerate_types(plan, {task.key: task.forced for task in problem.tasks})
         if rowwise_on_columns(plan, optimizers):
             plan = replace(plan, column_wise_semantics=sharding.semantics)
         elif sharding.semantics is ColumnWiseSemantics.PER_SHARD:
