@@ -35,7 +35,7 @@ from neo.strategy.progress_bar import ProgressBar
 from neo.strategy.progress_file import ProgressFile
 from neo.strategy.quiet import silence_lightning
 from neo.strategy.spec import executed_on
-from neo.strategy.summary import RunOutcome, print_summary, write_summary
+from neo.strategy.summary import CommsUsed, RunOutcome, print_summary, write_summary
 from neo.strategy.traffic import TrafficBytes, TrafficMeter, TrafficPerStep
 from neo.versions import installed_versions
 
@@ -131,6 +131,9 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
         fallbacks=tuple(dict.fromkeys(line for rank in told for line in rank.fallbacks)),
         out_of_range={table: sum(rank.out_of_range[table] for rank in told) for table in own.out_of_range},
         column_wise_semantics="per_shard" if plan.column_wise_semantics is ColumnWiseSemantics.PER_SHARD else None,
+        comms=CommsUsed.of(plan, config.comms),
+        optimizer=config.optim.sparse.name,
+        weights_dtype=config.optim.sparse.weights_dtype.value,
         traffic=TrafficPerStep.of([rank.traffic for rank in told], traffic.steps),
     )
     summary = outcome.to_dict(installed_versions())

@@ -107,6 +107,9 @@ def test_the_text_of_a_number_beyond_its_limit(override: str, expected: str) -> 
         ("sharding=column_wise model.embedding_dim=1 sharding.column_wise_semantics=per_shard", "column_wise_semantics: 'per_shard' has no effect: the forced types split no table by columns over 2 ranks on 1 node; leave it out"),
         ("comms.exchange=hierarchical", "comms.exchange: 'hierarchical' has no effect with one node: there are no relays between nodes; leave it at auto, or set hardware.accelerators_per_node"),
         ("comms.exchange=hierarchical hardware.accelerators_per_node=1", "comms.exchange: 'hierarchical' has no effect with one rank on each node: there are no relays between nodes; leave it at auto, or set hardware.accelerators_per_node"),
+        ("sharding=data_parallel comms.forward=fp16", "comms.forward: 'fp16' has no effect: every table is data_parallel, and those are added up in fp32; leave it out"),
+        ("sharding=data_parallel comms.backward=int8", "comms.backward: 'int8' has no effect: every table is data_parallel, and those are added up in fp32; leave it out"),
+        ("sharding=data_parallel comms.exchange=hierarchical trainer.devices=4 hardware.accelerators_per_node=2", "comms.exchange: 'hierarchical' has no effect: every table is data_parallel, and those are added up in fp32; leave it out"),
         ("optim.sparse.name=sgd sharding.column_wise_semantics=per_shard", "column_wise_semantics: 'per_shard' has no effect on 'sgd': only row-wise optimizers depend on it; leave it out"),
     ],
 )  # fmt: skip
@@ -129,6 +132,10 @@ def test_a_setting_without_effect_is_a_mistake(command: str, expected: str) -> N
         "sharding=grid ++sharding.tables.sparse_1.type=auto sharding.column_wise_semantics=per_shard",
         "comms.exchange=hierarchical trainer.devices=4 hardware.accelerators_per_node=2",
         "comms.exchange=flat",
+        "sharding=data_parallel ++sharding.tables.sparse_1.type=row_wise comms=fp16",
+        "sharding=auto comms=fp16",
+        # How many ranks `auto` finds decides: told in the plan.
+        "sharding=data_parallel trainer.devices=1 comms=fp16",
         "sharding=table_column_wise sharding.column_wise_semantics=per_shard",
         # One node of both ranks: the grid cuts no columns, and a kernel that shares no state will do.
         "sharding=grid ops=fbgemm hardware.accelerators_per_node=2",
