@@ -51,6 +51,7 @@ class ClickModel(pl.LightningModule):
 
 
 if __name__ == "__main__":
+    pl.seed_everything(0, verbose=False)  # the dense part; tables and sampling have the strategy's seed
     silence_lightning()  # hints and advertisements only
     strategy = NeoStrategy(sharding="auto")
     options: dict[str, Any] = {"enable_checkpointing": False, "enable_model_summary": False, "logger": False}

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
+from neo.as_typed import as_typed
 from neo.errors import Finding
 
 MAX_ROWS = 2**48
@@ -21,12 +22,13 @@ Limits = Mapping[str, tuple[float, float]]
 
 def outside(key: str, value: float, low: float, high: float = math.inf) -> list[Finding]:
     """Return a finding if ``value`` is below ``low``, above ``high``, or no finite number."""
+    fix = f"write {_written(low)} " + ("or more" if high == math.inf else f"to {_written(high)}")
     if isinstance(value, float) and not math.isfinite(value):  # An int may be too large for a float.
-        return [Finding(key, f"{value} is not a finite number")]
+        return [Finding(key, f"{value} is not a finite number", fix)]
     if value < low:
-        return [Finding(key, f"{value} is below the limit {_written(low)}")]
+        return [Finding(key, f"{value} is below the limit {_written(low)}", fix)]
     if value > high:
-        return [Finding(key, f"{value} is above the limit {_written(high)}")]
+        return [Finding(key, f"{value} is above the limit {_written(high)}", fix)]
     return []
 
 
@@ -52,7 +54,9 @@ def without_effect(config: Any, unread: Mapping[str, Sequence[str]], chosen: str
     }
     return [
         Finding(
-            key, f"{value} has no effect on '{chosen}'", f"leave it at {defaults[key]}, or use {' or '.join(names)}"
+            key,
+            f"{as_typed(value)} has no effect on '{chosen}'",
+            f"leave it at {as_typed(defaults[key])}, or use {' or '.join(names)}",
         )
         for key, names in unread.items()
         if (value := getattr(config, key)) != defaults[key]

@@ -1,9 +1,7 @@
 """One command from its arguments to its exit code: check everything, then let Hydra run the job."""
 
 import argparse
-import contextlib
 import importlib
-import io
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -16,7 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from neo.cli.run_folder import check_run_dir
-from neo.config.check import check_command_line, check_form
+from neo.config.check import check_command_line
 from neo.config.composition import ConfigSource
 from neo.config.purpose import Purpose
 from neo.config.store import CONFIG_NAME, CONFIG_PATH, register
@@ -55,18 +53,11 @@ def run_command(purpose: Purpose, arguments: Sequence[str]) -> int:
 
 
 def _show(purpose: Purpose, arguments: Sequence[str], overrides: Sequence[str], asked: argparse.Namespace) -> int:
-    """Print the configuration (``--cfg``). It runs nothing, so the whole check is made only if Hydra stumbles."""
-    complaint, code = io.StringIO(), ConfigError.exit_code
-    if not check_form(overrides):
-        with contextlib.redirect_stderr(complaint):
-            code = _run_hydra(purpose, arguments, multirun=False)
-        if code == 0:
-            return 0
+    """Print the configuration (``--cfg``), whatever part of it, if it is one that could be run; nothing is planned."""
     findings = _check(purpose, asked, overrides, None)
     if findings:
         return _report(ConfigError(findings), speaks=True)
-    print(complaint.getvalue(), end="", file=sys.stderr)
-    return code
+    return _run_hydra(purpose, arguments, multirun=False)
 
 
 def run_job(purpose: Purpose, config: DictConfig, run_dir: Path) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from neo.cli.planning import keyed, plan_tables
+from neo.cli.planning import keyed, plan_tables, settled_semantics
 from neo.cli.run_folder import clear, write_json
 from neo.config.cross_checks import machine_device
 from neo.config.purpose import Purpose
@@ -37,7 +37,7 @@ def plan(config: DictConfig, run_dir: Path) -> int:
     clear(run_dir)
     run = resolve(config, purpose=Purpose.PLAN)
     batch = run.data.planning_batch_size(run.hardware.world_size)
-    write_resolved(run_dir / "resolved.yaml", config, {"data.global_batch_size": batch})
+    write_resolved(run_dir / "resolved.yaml", config, settled_semantics(run) | {"data.global_batch_size": batch})
     tables = _tables(run)
     began = time.perf_counter()
     try:

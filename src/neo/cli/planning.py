@@ -1,13 +1,16 @@
 """The part that ``train`` and ``plan`` share: tables by key, then a plan that is whole and fits."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from neo.config.run_config import RunConfig
 from neo.errors import ConfigError, Finding
 from neo.ops.spec import Device
 from neo.plan.check import check_plan
+from neo.planner.exchange import exchange_note, idle_comms
 from neo.planner.overrides import table_optimizers
 from neo.planner.planner import PlanResult, make_plan
+from neo.planner.spec import ShardingMode
 from neo.tables.spec import TableSpec
 
 
@@ -22,6 +25,13 @@ def keyed(tables: Sequence[TableSpec], prefix: str) -> dict[str, TableSpec]:
     if twice:
         raise ConfigError([Finding("model", f"table '{name}' occurs twice", "rename one") for name in twice])
     return {f"{prefix}.{table.name}" if prefix else table.name: table for table in tables}
+
+
+def settled_semantics(config: RunConfig) -> dict[str, object]:
+    """Return what a null of ``sharding.column_wise_semantics`` has become; a plan that is read may say otherwise."""
+    if config.sharding.type is ShardingMode.FILE:
+        return {}
+    return {"sharding.column_wise_semantics": config.sharding.semantics.value}
 
 
 def plan_tables(config: RunConfig, tables: Mapping[str, TableSpec], *, device: Device) -> PlanResult:
@@ -54,4 +64,6 @@ def plan_tables(config: RunConfig, tables: Mapping[str, TableSpec], *, device: D
     findings = check_plan(result.plan, tables, hardware.world_size, hardware.local_world_size)
     if findings:
         raise ConfigError([finding.under("plan") for finding in findings])
-    return result
+    fallbacks = result.fallbacks + idle_comms(result.plan, config.comms)
+    view = replace(result.view, fallbacks=fallbacks, exchange=exchange_note(result.plan, config.comms))
+    return replace(result, fallbacks=fallbacks, view=view)

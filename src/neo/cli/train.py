@@ -8,7 +8,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from neo.cli.planning import keyed, plan_tables
+from neo.cli.planning import keyed, plan_tables, settled_semantics
 from neo.cli.run_folder import clear, held
 from neo.config.devices import execution_device, num_processes
 from neo.config.resolve import read_resolved, resolve, write_resolved
@@ -137,7 +137,7 @@ def _plan(run: RunConfig, run_dir: Path, world: _World) -> PlanResult:
 
 def _settled(run: RunConfig, world: _World) -> Mapping[str, object]:
     """Return what ``auto`` has become, so that every rank and every later reader sees the same."""
-    return {
+    return settled_semantics(run) | {
         "trainer.accelerator": world.device.value,
         "trainer.devices": world.local_size,
         "data.global_batch_size": run.data.training_batch_size,

@@ -1,5 +1,6 @@
 """Communication configuration, torch-free: which codecs pooled vectors and gradients travel in, and which way."""
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -31,6 +32,11 @@ class ExchangeMode(StrEnum):
     HIERARCHICAL = "hierarchical"
 
 
+def is_hierarchical(mode: ExchangeMode, world_size: int, local_world_size: int) -> bool:
+    """Return whether pooled vectors go by way of relays: where there are several nodes of several ranks."""
+    return 1 < local_world_size < world_size and mode is not ExchangeMode.FLAT
+
+
 @dataclass(frozen=True)
 class CommsSpec:
     """``comms.*``, resolved.
@@ -56,6 +62,19 @@ class CommsSpec:
         if findings := CommsConfig(self.forward, self.backward, self.loss_scale, self.exchange).validate():
             raise ValueError("CommsSpec: " + ", ".join(str(finding) for finding in findings))
         object.__setattr__(self, "exchange", ExchangeMode(self.exchange))  # a plain "flat" means the same
+
+    @property
+    def scale_rule(self) -> str | None:
+        """The loss scale in words; None where the backward codec takes none."""
+        if self.backward in _FULL_RANGE:
+            return None
+        if self.loss_scale is None:
+            return "samples of the global batch, rounded up to a power of two"
+        return f"{2.0 ** math.ceil(math.log2(self.loss_scale)):g}"
+
+    def coded_keys(self) -> tuple[str, ...]:
+        """Return which of ``forward`` and ``backward`` are not fp32."""
+        return tuple(key for key in ("forward", "backward") if getattr(self, key) != "fp32")
 
 
 @dataclass

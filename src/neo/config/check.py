@@ -7,7 +7,7 @@ from hydra.core.override_parser.types import Override
 
 from neo.config.composition import ConfigSource, ConfigTree, Layer, missing_folders
 from neo.config.draft import Draft
-from neo.config.overrides import CheckedOverrides, check_overrides, expand, parse, wrong_forms
+from neo.config.overrides import CheckedOverrides, check_overrides, expand, parse
 from neo.config.purpose import Purpose
 from neo.config.resolve import find_mistakes
 from neo.config.schema import RECIPES
@@ -41,12 +41,6 @@ def check_command_line(
     for point in points:
         findings += _check_point(point, tree, purpose, num_started)
     return list(dict.fromkeys(findings))
-
-
-def check_form(overrides: Sequence[str]) -> list[Finding]:
-    """Return the mistakes in the overrides by themselves; quick, for commands that only show something."""
-    parsed, findings = parse(overrides)
-    return [*findings, *wrong_forms(parsed)]
 
 
 def _check_point(

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from pathlib import Path
 
-from neo.comms.spec import ExchangeMode
+from neo.comms.spec import ExchangeMode, is_hierarchical
 from neo.config.devices import execution_device, num_gpus, num_processes
 from neo.config.purpose import Purpose
 from neo.config.schema import NeoConfig
@@ -15,8 +15,8 @@ from neo.models.spec import TABLE_LIST
 from neo.ops.spec import AUTO, POOLED_LOOKUPS, Device, capability, refusal
 from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.plan_reader import read_json
-from neo.plan.sharding_plan import ColumnWiseSemantics
-from neo.planner.overrides import OPTIMIZERS, named_tables
+from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingType
+from neo.planner.overrides import OPTIMIZERS, forced_types, named_tables
 from neo.planner.spec import ShardingMode
 from neo.strategy.spec import Accelerator
 from neo.tables.spec import TableSpec
@@ -66,6 +66,8 @@ def cross_findings(
     machine = hardware.scaled_to(started) if training else hardware
     if training and sound("comms"):
         findings += _exchange_without_effect(config, machine)
+    if sound("comms", "sharding") and machine.world_size > 1:
+        findings += _comms_of_copies(config, machine)
     if sound("sharding") and not refused:
         findings += wishes_for_tables(config, device, machine)
     return findings
@@ -86,6 +88,19 @@ def _exchange_without_effect(config: NeoConfig, machine: HardwareSpec) -> list[F
     shape = "one node" if per_node >= machine.world_size else "one rank on each node"
     problem = f"'hierarchical' has no effect with {shape}: there are no relays between nodes"
     return [Finding("comms.exchange", problem, "leave it at auto, or set hardware.accelerators_per_node")]
+
+
+def _comms_of_copies(config: NeoConfig, machine: HardwareSpec) -> list[Finding]:
+    """Return a finding for each codec, and a way, that nothing takes: every table is forced to be a copy."""
+    sharding, comms, tables = config.sharding.to_spec(), config.comms.to_spec(), known_tables(config)
+    forced = forced_types(tables, sharding)[0].values()
+    if not tables or set(forced) != {ShardingType.DATA_PARALLEL}:
+        return []
+    relays = is_hierarchical(comms.exchange, machine.world_size, machine.local_world_size)
+    asked = relays and comms.exchange is ExchangeMode.HIERARCHICAL
+    keys = [*comms.coded_keys(), *(["exchange"] if asked else [])]
+    problem = "has no effect: every table is data_parallel, and those are added up in fp32"
+    return [Finding(f"comms.{key}", f"'{getattr(comms, key)}' {problem}", "leave it out") for key in keys]
 
 
 def _table_names(config: NeoConfig) -> list[Finding]:

@@ -8,7 +8,7 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from neo.config.as_typed import as_typed, quoted
+from neo.as_typed import as_typed, quoted
 from neo.config.schema import NOT_BUILT_KEYS, NeoConfig, below_free_mapping, in_words, schema_types, takes_bool
 from neo.errors import NOT_BUILT, Finding
 
@@ -23,6 +23,11 @@ _INSTEAD = {
     "accumulate_grad_batches": "raise data.global_batch_size",
     "gradient_clip_val": "lower optim.sparse.lr and optim.dense.lr",
 }
+_NOTHING_ASKED: Mapping[str, tuple[object, ...]] = {
+    "accumulate_grad_batches": (1, None),
+    "gradient_clip_val": (0, None),
+}
+"""Values that ask for no accumulation and no clipping."""
 _ALIASES = {
     "gradient_accumulation_steps": "accumulate_grad_batches",
     "accumulation_steps": "accumulate_grad_batches",
@@ -106,6 +111,8 @@ def unknown_key(key: str, known: Mapping[str, Any], *, given: Any) -> Finding:
     if key.partition(".")[0] in NOT_BUILT_KEYS:
         return Finding(key, NOT_BUILT, "leave it out")
     refused = _ALIASES.get(name, name)
+    if given in _NOTHING_ASKED.get(refused, ()) and not isinstance(given, bool):
+        return Finding(key, f"{as_typed(given)} is what neo always does, and there is no such key", "leave the key out")
     if refused in _NOT_FOR_US:
         return Finding(key, _NOT_FOR_US[refused], _INSTEAD[refused])
     same_name = [other for other in known if other.rpartition(".")[2] == name and not is_dataclass(known[other])]

@@ -10,7 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
 
-from neo.config.as_typed import as_typed, quoted
+from neo.as_typed import as_typed, quoted
 from neo.config.composition import ConfigTree, names_of
 from neo.config.draft import unknown_key
 from neo.config.schema import GROUPS, RECIPES, below_free_mapping, schema_types
@@ -103,20 +103,6 @@ def check_overrides(overrides: Sequence[Override], tree: ConfigTree) -> CheckedO
         else:
             checked.values.append(override)
     return checked
-
-
-def wrong_forms(overrides: Sequence[Override]) -> list[Finding]:
-    """Return the mistakes that show without looking at any file: prefixes, sweeps, unknown keys."""
-    types, findings = schema_types(), []
-    for override in overrides:
-        key = override.key_or_group
-        if override.is_hydra_override():
-            continue
-        if (finding := _wrong_form(override)) is not None:
-            findings.append(finding)
-        elif key not in types and key != RECIPES and not below_free_mapping(key):
-            findings.append(unknown_key(key, types, given=override.value()))
-    return findings
 
 
 def _malformed(text: str, error: Exception) -> Finding:

@@ -52,7 +52,7 @@ def wishes_for_tables(config: NeoConfig, device: Device, machine: HardwareSpec) 
         ops_backend=config.ops.backend,
         device=device,
         optimizers=dict.fromkeys(tables, optimizer),
-        semantics=sharding.column_wise_semantics,
+        semantics=sharding.semantics,
         world_size=machine.world_size,
         local_world_size=machine.local_world_size,
     )

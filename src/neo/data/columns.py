@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from neo.data.hashing import Hashes, hash_integers, hash_texts
 from neo.errors import DataError
 
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 HASHED = pa.binary(8)  # texts of which a reader keeps the hash only; no type that ids of a file may have
 Place = Callable[[int], str]
 
@@ -91,12 +92,51 @@ def to_floats(array: Any, column: str, place: Place) -> NDArray[np.float64]:
     return values
 
 
+def to_finite(array: Any, column: str, place: Place) -> NDArray[np.float64]:
+    """Return ``[n]`` float64; NaN is what is null, and nothing else.
+
+    Raises:
+        DataError: As ``to_floats``, or a value is NaN or infinite.
+    """
+    values = to_floats(array, column, place)
+    wrong = ~np.isfinite(values)
+    if np.count_nonzero(wrong) > array.null_count:
+        if array.null_count:
+            wrong &= ~np.asarray(array.is_null().to_numpy(zero_copy_only=False), dtype=bool)
+        at = int(np.flatnonzero(wrong)[0])
+        fix = "an empty cell or null is a missing value"
+        raise DataError(f"{place(at)}: column '{column}': {values[at]} is not finite; {fix}")
+    return values
+
+
+def check_float32(
+    values: NDArray[np.float64], column: str, place: Place, fix: str, *, stored: NDArray[np.float32] | None = None
+) -> None:
+    """Refuse finite numbers that float32 cannot hold.
+
+    Args:
+        values: ``[n]`` as the file has them; NaN is missing.
+        column: Their column.
+        place: Says where a number comes from.
+        fix: What can be done.
+        stored: ``[n]`` what became of them, if not the numbers themselves.
+
+    Raises:
+        DataError: There is one.
+    """
+    wrong = np.abs(values) > _MAX_FLOAT32 if stored is None else np.isinf(stored)
+    if wrong.any():
+        at = int(np.flatnonzero(wrong)[0])
+        raise DataError(f"{place(at)}: column '{column}': {values[at]} is beyond 3.4e38, the limit of float32; {fix}")
+
+
 def to_labels(array: Any, column: str, place: Place) -> NDArray[np.float32]:
     """Return ``[n]`` float32 labels; also from ``true`` and ``false`` written as text. Raises as ``to_floats`` does."""
     if is_text(array.type):
         small = pc.ascii_lower(array)
         array = pc.if_else(pc.equal(small, "true"), "1", pc.if_else(pc.equal(small, "false"), "0", small))
-    return to_floats(array, column, place).astype(np.float32)
+    with np.errstate(over="ignore"):  # What becomes infinite is no label either.
+        return to_floats(array, column, place).astype(np.float32)
 
 
 def wrong_label(labels: NDArray[np.float32]) -> tuple[int, str] | None:

@@ -8,7 +8,18 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from neo.data.columns import Bags, Kind, Place, to_bags, to_floats, to_hashes, to_integers, to_labels, written_id
+from neo.data.columns import (
+    Bags,
+    Kind,
+    Place,
+    check_float32,
+    to_bags,
+    to_finite,
+    to_hashes,
+    to_integers,
+    to_labels,
+    written_id,
+)
 from neo.data.hashing import HashIndex
 from neo.data.reader import ArrowRows, Positions, Samples
 from neo.data.schema import DataSchema, SparseColumn
@@ -18,6 +29,7 @@ from neo.errors import DataError
 MISSING_ROW = 0
 UNSEEN_ROW = 1
 FIRST_KNOWN_ROW = 2
+SCALE_DENSE = "scale the column, or use data.dense_transform=log1p"
 
 
 class Source(Protocol):
@@ -93,16 +105,24 @@ class ArrowEncoder:
     def _dense(self, rows: ArrowRows, place: Place) -> NDArray[np.float32]:
         columns = np.empty((len(self._schema.dense), len(rows)), dtype=np.float64)
         for index, column in enumerate(self._schema.dense):
-            columns[index] = to_floats(rows.column(column.name), column.name, place)
-            _check_finite(columns[index], column.name, place)
+            columns[index] = to_finite(rows.column(column.name), column.name, place)
         if self._data.dense_transform is DenseTransform.LOG1P:
             columns = np.log1p(np.maximum(columns, 0.0))
         elif self._data.dense_transform is DenseTransform.STANDARDIZE:
             columns -= np.array([[column.mean] for column in self._schema.dense]).reshape(-1, 1)
             columns /= np.array([[column.deviation] for column in self._schema.dense]).reshape(-1, 1)
-        dense = np.ascontiguousarray(columns.T, dtype=np.float32)
-        np.nan_to_num(dense, copy=False, nan=0.0, posinf=np.inf, neginf=-np.inf)
+        with np.errstate(over="ignore"):  # Told below, with its place.
+            dense = np.ascontiguousarray(columns.T, dtype=np.float32)
+        if not np.isfinite(dense).all():
+            self._check_range(dense, rows, place)
+            dense[np.isnan(dense)] = 0.0
         return dense
+
+    def _check_range(self, dense: NDArray[np.float32], rows: ArrowRows, place: Place) -> None:
+        """Refuse a value of the file that the transform left beyond float32."""
+        for index, column in enumerate(self._schema.dense):
+            given = to_finite(rows.column(column.name), column.name, place)
+            check_float32(given, column.name, place, SCALE_DENSE, stored=dense[:, index])
 
     def _rows_of(self, bags: Bags, column: SparseColumn, place: Place) -> Positions:
         """Return ``[n]`` rows of a column's ids."""
@@ -161,17 +181,9 @@ class ArrowEncoder:
         def place_of(element: int) -> str:
             return place(bags.row(element))
 
-        weights = to_floats(given.elements, name, place_of)
-        weights = np.where(np.isnan(weights), 1.0, weights)
-        _check_finite(weights, name, place_of)
-        return weights.astype(np.float32)
-
-
-def _check_finite(values: NDArray[np.float64], column: str, place: Place) -> None:
-    infinite = np.isinf(values)
-    if infinite.any():
-        at = int(np.flatnonzero(infinite)[0])
-        raise DataError(f"{place(at)}: column '{column}': {values[at]} is not finite")
+        weights = to_finite(given.elements, name, place_of)
+        check_float32(weights, name, place_of, "scale the weights")
+        return np.where(np.isnan(weights), 1.0, weights).astype(np.float32)
 
 
 def _join_weights(values: list[Positions], weights: list[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:

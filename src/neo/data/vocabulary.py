@@ -11,8 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from neo.data.columns import Bags, Place, to_bags, to_floats, to_integers, to_labels, written_id, wrong_label
-from neo.data.encode import FIRST_KNOWN_ROW, check_kind
+from neo.data.columns import (
+    Bags,
+    Place,
+    check_float32,
+    to_bags,
+    to_finite,
+    to_integers,
+    to_labels,
+    written_id,
+    wrong_label,
+)
+from neo.data.encode import FIRST_KNOWN_ROW, SCALE_DENSE, check_kind
 from neo.data.reader import ArrowRows
 from neo.data.rules import check_features
 from neo.data.schema import DataSchema, DenseColumn, SparseColumn, Vocabulary, load_schema, store_schema
@@ -117,7 +127,9 @@ def _read(
         _check_labels(data, rows, place)
         if learns_dense:
             for name, moment in zip(data.dense, moments, strict=True):
-                moment.add(_finite(to_floats(rows.column(name), name, place), name, place))
+                values = to_finite(rows.column(name), name, place)
+                check_float32(values, name, place, SCALE_DENSE)  # Its square would be beyond float64.
+                moment.add(values)
         for name, column in zip(data.features, learned, strict=True):
             is_list = name in data.lists
             if is_list or learns_ids:
@@ -173,14 +185,6 @@ def _refuse_row(value: int, name: str, where: str) -> None:
         f"{where}: id {value} of column '{name}' needs a table of {value + 2} rows, and the limit is {MAX_ROWS} "
         "(2^48); use data.encoding=vocabulary or hash"
     )
-
-
-def _finite(values: Any, name: str, place: Place) -> Any:
-    infinite = np.isinf(values)
-    if infinite.any():
-        at = int(np.flatnonzero(infinite)[0])
-        raise DataError(f"{place(at)}: column '{name}': {values[at]} is not finite")
-    return values
 
 
 def _num_rows(data: DataSpec, name: str, column: _Learned, given: int | None) -> tuple[int, Vocabulary | None]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
+from neo.as_typed import quoted
 from neo.errors import Finding, unknown_name
 from neo.limits import Limits, in_unit_interval, outside_limits, unread, without_effect
 from neo.registry import Registry
@@ -154,6 +155,13 @@ def _findings(optimizer: "SparseOptimizerSpec | SparseOptimizerConfig") -> list[
     return findings + outside_limits(optimizer, _LIMITS) + in_unit_interval(optimizer, ("beta1", "beta2"))
 
 
+def _no_table_key(key: str) -> Finding:
+    if key in (entry.name for entry in fields(SparseOptimizerSpec)):
+        fix = f"set optim.sparse.{key}; a table's own can be {', '.join(sorted(_TABLE_KEYS))}"
+        return Finding(key, "is the same for all tables: it decides memory and kernel", fix)
+    return unknown_name(key, key, "hyper-parameter of a table", _TABLE_KEYS)
+
+
 @dataclass
 class SparseOptimizerConfig:
     """``optim.sparse.*``; ``tables`` maps a table's name to ``{lr: …, eps: …}``, see ``TableOptimizer``."""
@@ -186,17 +194,14 @@ class SparseOptimizerConfig:
         """Return the mistakes in the hyper-parameters of one table. Whether there is such a table, others know."""
         written = f"++optim.sparse.tables.{table}.lr=0.1"
         if not isinstance(entry, Mapping) or not entry:
-            return [Finding("", f"'{entry}' is not a mapping of hyper-parameters", f"write {written}")]
-        findings = [
-            unknown_name(str(key), str(key), "hyper-parameter of a table", _TABLE_KEYS)
-            for key in entry
-            if key not in _TABLE_KEYS
-        ]
+            return [Finding("", f"{quoted(entry)} is not a mapping of hyper-parameters", f"write {written}")]
+        findings = [_no_table_key(str(key)) for key in entry if key not in _TABLE_KEYS]
         numbers: dict[str, float] = {}
         for key in (key for key in _TABLE_KEYS if key in entry):
             value = entry[key]
             if isinstance(value, bool) or not isinstance(value, int | float):
-                findings.append(Finding(key, f"'{value}' is not a number"))
+                fix = f"write ++optim.sparse.tables.{table}.{key}=NUMBER, or leave it out to have that of all tables"
+                findings.append(Finding(key, f"{quoted(value)} is not a number", fix))
             else:
                 numbers[key] = value
         if self.lr == 0 and numbers.get("lr"):
@@ -207,7 +212,11 @@ class SparseOptimizerConfig:
         findings += in_unit_interval(own, [key for key in ("beta1", "beta2") if key in numbers])
         ignored = {key: names for key, names in unread(_READS, self.name).items() if key in numbers}
         return findings + [
-            Finding(key, f"{numbers[key]} has no effect on '{self.name}'", f"leave it out, or use {' or '.join(names)}")
+            Finding(
+                key,
+                f"{numbers[key]} has no effect on '{self.name}'",
+                f"leave it out, or use {' or '.join(names)}",
+            )
             for key, names in ignored.items()
         ]
 

@@ -1,4 +1,9 @@
-"""Whether a plan is whole: made for this world, every table exactly once, every table tiled exactly."""
+"""Whether a plan is whole: made for this world, every table exactly once, every table tiled exactly.
+
+A rank may hold several shards of one table, of every type but ``data_parallel`` and ``table_wise``, even such that
+touch and could be one. Each is looked up and updated by itself, as shards on different ranks are, so that the result is
+as exact as that of any other tiling; joining them would only save work.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +47,8 @@ def check_plan(
         local_world_size: Ranks of a full node.
 
     Returns:
-        Findings with keys relative to the plan (``tables.user_id.shards[1].rows``); empty for a good plan.
+        Findings with keys relative to the plan (``tables.user_id.shards``), shards named by rank and ranges; empty for
+        a good plan.
     """
     findings = _check_world("world_size", plan.world_size, world_size)
     findings += _check_world("local_world_size", plan.local_world_size, local_world_size)
@@ -66,6 +72,8 @@ def check_table_plan(table_plan: TablePlan, table: TableSpec, world_size: int, l
         world_size: Ranks of the plan.
         local_world_size: Ranks of a full node of the plan; the last node may have fewer.
     """
+    if not table_plan.shards:
+        return [_no_shards(table_plan.sharding_type, table)]
     findings = out_of_bounds(table_plan.shards, table, world_size)
     if findings:
         return findings
@@ -79,51 +87,53 @@ def _check_world(key: str, planned: int, actual: int) -> list[Finding]:
     return [Finding(key, f"the plan was made for {planned}, but this run has {actual}", "plan again for this world")]
 
 
+def _no_shards(sharding_type: ShardingType, table: TableSpec) -> Finding:
+    whole = f'{{"rank": 0, "rows": [0, {table.num_embeddings}], "columns": [0, {table.embedding_dim}]}}'
+    fix = 'write ranks: "all" in its place' if sharding_type is ShardingType.DATA_PARALLEL else f"begin with {whole}"
+    return Finding("shards", "the list is empty, so that no rank holds the table", fix)
+
+
 def _check_table_wise(shards: Sequence[Shard], table: TableSpec, world: _World) -> list[Finding]:
     if len(shards) != 1:
-        return [Finding("shards", f"a table_wise table has exactly one shard, not {len(shards)}")]
+        problem = f"a table_wise table has exactly one shard, not {len(shards)}"
+        return [Finding("shards", problem, "join them on one rank, or use row_wise or column_wise")]
     return not_full(shards, table, ("rows", "columns"))
 
 
 def _check_row_wise(shards: Sequence[Shard], table: TableSpec, world: _World) -> list[Finding]:
     findings = not_full(shards, table, ("columns",))
-    return findings + gaps_and_overlaps(map(rows_of, shards), table.num_embeddings, in_words("rows"))
+    return findings + gaps_and_overlaps(map(rows_of, shards), table.num_embeddings, "rows")
 
 
 def _check_column_wise(shards: Sequence[Shard], table: TableSpec, world: _World) -> list[Finding]:
     findings = not_full(shards, table, ("rows",)) + without_columns(shards)
-    return findings + gaps_and_overlaps(map(columns_of, shards), table.embedding_dim, in_words("columns"))
+    return findings + gaps_and_overlaps(map(columns_of, shards), table.embedding_dim, "columns")
 
 
 def _check_table_row_wise(shards: Sequence[Shard], table: TableSpec, world: _World) -> list[Finding]:
-    return _check_row_wise(shards, table, world) + _on_one_node(shards, world, "table_row_wise", "row_wise")
+    return _check_row_wise(shards, table, world) + _on_one_node(shards, world, "a table_row_wise table", "row_wise")
 
 
 def _check_table_column_wise(shards: Sequence[Shard], table: TableSpec, world: _World) -> list[Finding]:
-    return _check_column_wise(shards, table, world) + _on_one_node(shards, world, "table_column_wise", "column_wise")
+    return _check_column_wise(shards, table, world) + _on_one_node(
+        shards, world, "a table_column_wise table", "column_wise"
+    )
 
 
 def _check_grid(shards: Sequence[Shard], table: TableSpec, world: _World) -> list[Finding]:
     """Check that the columns are tiled by ranges, and the rows of each range by shards on one node."""
-    by_columns: dict[tuple[int, int], list[int]] = {}
-    for index, shard in enumerate(shards):
-        by_columns.setdefault(columns_of(shard), []).append(index)
+    by_columns: dict[tuple[int, int], list[Shard]] = {}
+    for shard in shards:
+        by_columns.setdefault(columns_of(shard), []).append(shard)
     findings = without_columns(shards)
-    findings += gaps_and_overlaps(by_columns, table.embedding_dim, in_words("columns"))
+    findings += gaps_and_overlaps(by_columns, table.embedding_dim, "columns")
     if findings:
         return findings
-    for columns, indices in sorted(by_columns.items()):
+    for columns, of_columns in sorted(by_columns.items()):
         of = in_words(" of columns")(columns)
-        rows = (rows_of(shards[index]) for index in indices)
-        findings += gaps_and_overlaps(rows, table.num_embeddings, in_words("rows", of))
-        findings += beyond_a_node(
-            indices,
-            shards,
-            what=f"columns [{columns[0]}, {columns[1]}) of a grid table",
-            fix="cut the columns there",
-            world_size=world.size,
-            local_world_size=world.local_size,
-        )
+        findings += gaps_and_overlaps(map(rows_of, of_columns), table.num_embeddings, "rows", of)
+        what = f"what a grid table has of columns [{columns[0]}, {columns[1]})"
+        findings += _on_one_node(of_columns, world, what, "cut the columns there")
     return findings
 
 
@@ -147,14 +157,5 @@ _CHECKS: Mapping[ShardingType, Callable[[Sequence[Shard], TableSpec, _World], li
 }
 
 
-def _on_one_node(shards: Sequence[Shard], world: _World, kind: str, wider: str) -> list[Finding]:
-    if not shards:
-        return []
-    return beyond_a_node(
-        range(len(shards)),
-        shards,
-        what=f"a {kind} table",
-        fix=wider,
-        world_size=world.size,
-        local_world_size=world.local_size,
-    )
+def _on_one_node(shards: Sequence[Shard], world: _World, what: str, fix: str) -> list[Finding]:
+    return beyond_a_node(shards, what=what, fix=fix, world_size=world.size, local_world_size=world.local_size)

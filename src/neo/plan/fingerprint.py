@@ -13,10 +13,12 @@ _HEX_DIGITS = 16
 def plan_fingerprint(plan: ShardingPlan, tables: Mapping[str, TableSpec]) -> str:
     """Return 16 hexadecimal digits over the world, every placement and every table's shape, features and pooling.
 
+    What row-wise optimizers do on split columns is part of it where the plan says so.
+
     The order of the tables does not matter. What only guides the planner (mean pooling, the hardware's numbers) is
     not part of it: if it changes the plan, the plan changes the fingerprint.
     """
-    content = {
+    content: dict[str, object] = {
         "world": [plan.world_size, plan.local_world_size],
         "placements": {
             key: [
@@ -33,5 +35,7 @@ def plan_fingerprint(plan: ShardingPlan, tables: Mapping[str, TableSpec]) -> str
             for key, t in tables.items()
         },
     }
+    if plan.column_wise_semantics is not None:
+        content["column_wise_semantics"] = plan.column_wise_semantics
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:_HEX_DIGITS]

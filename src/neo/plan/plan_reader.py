@@ -10,13 +10,13 @@ from typing import Any
 from neo.errors import ConfigError, Finding, did_you_mean, unknown_name
 from neo.plan.fingerprint import plan_fingerprint
 from neo.plan.shard_reader import ShardReader, whole_number
-from neo.plan.sharding_plan import ShardingPlan, ShardingType, TablePlan, Tier
+from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan, ShardingType, TablePlan, Tier
 from neo.plan.table_names import matching_keys
 from neo.tables.spec import TableSpec
 
 _VERSION = 1
 _MOST_RANKS = 2**20
-_PLAN_KEYS = ("version", "world_size", "local_world_size", "fingerprint", "tables")
+_PLAN_KEYS = ("version", "world_size", "local_world_size", "column_wise_semantics", "fingerprint", "tables")
 _TABLE_KEYS = ("sharding_type", "kernel", "tier", "cache_bytes", "shards", "ranks")
 
 
@@ -97,6 +97,9 @@ def _read_content(
         findings.append(Finding("version", f"{version!r} is not a version that this neo reads", f"it reads {_VERSION}"))
     world_size = whole_number(content, "world_size", findings, lowest=1, highest=_MOST_RANKS)
     local_world_size = whole_number(content, "local_world_size", findings, lowest=1, highest=_MOST_RANKS)
+    semantics = None
+    if content.get("column_wise_semantics") is not None:
+        semantics = _choice(content, "column_wise_semantics", "column-wise semantics", ColumnWiseSemantics, findings)
     entries = content.get("tables")
     if not isinstance(entries, Mapping):
         problem = "is missing" if entries is None else f"must be an object by table, not {type(entries).__name__}"
@@ -113,7 +116,7 @@ def _read_content(
             placed[key] = table_plan
     if world_size is None or local_world_size is None:
         return None
-    return ShardingPlan(world_size, local_world_size, placed)
+    return ShardingPlan(world_size, local_world_size, placed, semantics)
 
 
 def _full_key(

@@ -18,7 +18,8 @@ class PlanView:
         optimizers: The sparse optimizer of each table, by plan key: it decides the bytes of state.
         capacity_bytes: HBM of one rank; None leaves the column out.
         per_shard: Keys of tables whose column shards keep their own row-wise state.
-        fallbacks: Kernels that were replaced, and why.
+        fallbacks: Kernels that were replaced and wishes that had no effect, and why.
+        exchange: What is to be said about the exchange of pooled vectors; empty for nothing.
     """
 
     plan: ShardingPlan
@@ -27,3 +28,4 @@ class PlanView:
     capacity_bytes: int | None = None
     per_shard: tuple[str, ...] = ()
     fallbacks: tuple[str, ...] = ()
+    exchange: str = ""

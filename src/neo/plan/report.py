@@ -140,7 +140,7 @@ def _rank_row(size: MemoryBytes, capacity_bytes: int | None) -> tuple[str, ...]:
 
 
 def _notes(view: PlanView) -> list[str]:
-    notes = []
+    notes = [view.exchange] if view.exchange else []
     if view.per_shard:
         count = f"{len(view.per_shard)} table{'' if len(view.per_shard) == 1 else 's'}"
         names = " and ".join(sorted({view.optimizers[key].name for key in view.per_shard}))

@@ -8,7 +8,9 @@ The format (ranges are half-open, ``[begin, end]``)::
                    "shards": [{"rank": 0, "rows": [0, 50], "columns": [0, 64]},
                               {"rank": 1, "rows": [50, 100], "columns": [0, 64]}]}}}
 
-``fingerprint`` is checked only if present: delete the line after an edit. ``kernel``, ``tier`` and ``cache_bytes`` may
+``fingerprint`` is checked only if present: delete the line after an edit. ``column_wise_semantics`` (``exact`` or
+``per_shard``) stands beside it where a row-wise optimizer meets a table that is split by columns, and decides what the
+run does; left out, ``sharding.column_wise_semantics`` decides. ``kernel``, ``tier`` and ``cache_bytes`` may
 be left out (``auto``, ``hbm``, 0). A key may be shortened to the bare name of the table where that is unique. One line
 may stand for a run of shards: ``"ranks": [a, b]`` in place of ``"rank"`` cuts its rows (``row_wise`` and
 ``table_row_wise``) or columns (``column_wise`` and ``table_column_wise``) into b - a equal parts, for the ranks a to
@@ -40,6 +42,8 @@ def plan_to_dict(plan: ShardingPlan, fingerprint: str | None = None) -> dict[str
         "world_size": plan.world_size,
         "local_world_size": plan.local_world_size,
     }
+    if plan.column_wise_semantics is not None:
+        head["column_wise_semantics"] = plan.column_wise_semantics.value
     if fingerprint is not None:
         head["fingerprint"] = fingerprint
     tables = {key: _table_to_dict(table_plan, plan) for key, table_plan in plan.tables.items()}

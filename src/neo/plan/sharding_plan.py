@@ -104,11 +104,20 @@ class TablePlan:
 
 @dataclass(frozen=True)
 class ShardingPlan:
-    """The placement of every table, by key (``module.path.name`` in training)."""
+    """The placement of every table.
+
+    Attributes:
+        world_size: Ranks.
+        local_world_size: Ranks of a full node; the last one may have fewer.
+        tables: By key (``module.path.name`` in training).
+        column_wise_semantics: What was planned for tables that a row-wise optimizer meets split by columns; None where
+            there are none, or where a plan written by hand leaves it open.
+    """
 
     world_size: int
     local_world_size: int
     tables: Mapping[str, TablePlan] = field(default_factory=dict)
+    column_wise_semantics: ColumnWiseSemantics | None = None
 
 
 def reading_order(shard: Shard) -> tuple[int, int, int, int]:

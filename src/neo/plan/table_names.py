@@ -1,16 +1,24 @@
 """Finding a table by its key in the plan (``model.embeddings.user_id``) or by its bare name (``user_id``)."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from neo.errors import did_you_mean
 
 _MOST_LISTED = 30
+_MOST_NAMED = 3
 
 
 def bare_name(key: str) -> str:
     """Return the last part of a plan key."""
     return key.rpartition(".")[2]
+
+
+def several_named(keys: Sequence[str]) -> str:
+    """Return the bare names, of many only the first: ``a, b, c and 5 more``."""
+    names = [bare_name(key) for key in keys]
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
 
 
 def matching_keys(name: str, keys: Iterable[str]) -> list[str]:

@@ -21,57 +21,71 @@ def columns_of(shard: Shard) -> Range:
     return shard.column_begin, shard.column_end
 
 
+def named(shard: Shard) -> str:
+    """Return what tells a reader of ``plan.json`` which shard is meant: a line may stand for several of them."""
+    return (
+        f"the shard of rank {shard.rank}, {in_words('rows')(rows_of(shard))}, {in_words('columns')(columns_of(shard))}"
+    )
+
+
 def out_of_bounds(shards: Sequence[Shard], table: TableSpec, world_size: int) -> list[Finding]:
     """Return a finding for each rank outside the world and each range outside the table."""
     findings = []
-    for index, shard in enumerate(shards):
+    for shard in shards:
         if not 0 <= shard.rank < world_size:
-            findings.append(Finding(f"shards[{index}].rank", f"rank {shard.rank} is outside [0, {world_size})"))
+            fix = f"write a rank from 0 to {world_size - 1}"
+            findings.append(Finding("shards", f"{named(shard)}, is on no rank of this world", fix))
         for side, (begin, end), length in _sides(shard, table):
             if not 0 <= begin <= end <= length:
-                problem = f"[{begin}, {end}) is no range within [0, {length}), the {side} of the table"
-                findings.append(Finding(f"shards[{index}].{side}", problem))
+                problem = f"{named(shard)}, has {side} that are no range within [0, {length}), those of the table"
+                fix = f"write {side}: [begin, end] with 0 <= begin <= end <= {length}"
+                findings.append(Finding("shards", problem, fix))
     return findings
 
 
 def not_full(shards: Sequence[Shard], table: TableSpec, sides: tuple[str, ...]) -> list[Finding]:
     """Return a finding for each shard that lacks some of the table's ``rows`` or ``columns``."""
     findings = []
-    for index, shard in enumerate(shards):
-        for side, (begin, end), length in _sides(shard, table):
-            if side in sides and (begin, end) != (0, length):
-                problem = f"[{begin}, {end}) must be all {side} of the table, [0, {length}), for this sharding type"
-                findings.append(Finding(f"shards[{index}].{side}", problem))
+    for shard in shards:
+        for side, bounds, length in _sides(shard, table):
+            if side in sides and bounds != (0, length):
+                problem = f"{named(shard)}, must have all {side} of the table, for this sharding type"
+                findings.append(Finding("shards", problem, f"write {side}: [0, {length}], or another sharding_type"))
     return findings
 
 
 def without_columns(shards: Sequence[Shard]) -> list[Finding]:
     """Return a finding for each shard without columns."""
-    return [
-        Finding(f"shards[{index}].columns", "a column shard without columns", "leave it out")
-        for index, shard in enumerate(shards)
-        if shard.num_columns == 0
-    ]
+    empty = [shard for shard in shards if shard.num_columns == 0]
+    return [Finding("shards", f"{named(shard)}, has no columns", "leave it out") for shard in empty]
 
 
-def gaps_and_overlaps(bounds: Iterable[Range], length: int, side: Callable[[Range], str]) -> list[Finding]:
+def gaps_and_overlaps(bounds: Iterable[Range], length: int, side: str, of: str = "") -> list[Finding]:
     """Check that ranges cover ``[0, length)`` exactly once; empty ones do not matter.
 
     Args:
         bounds: The ranges.
         length: Where they must end.
-        side: Turns a range into words: ``rows [4, 5)``.
+        side: ``rows`` or ``columns``.
+        of: What else is to be said of a range: `` of columns [0, 4)``.
     """
+    written = in_words(side, of)
+
+    def gap(begin: int, end: int) -> Finding:
+        fix = f"add a shard with {side}: [{begin}, {end}], or let a neighbour reach over them"
+        return Finding("shards", f"{written((begin, end))} are in no shard", fix)
+
     findings = []
     reached = 0
     for begin, end in sorted(bound for bound in bounds if bound[0] < bound[1]):
         if begin > reached:
-            findings.append(Finding("shards", f"{side((reached, begin))} are in no shard"))
+            findings.append(gap(reached, begin))
         if begin < reached:
-            findings.append(Finding("shards", f"{side((begin, min(end, reached)))} are in more than one shard"))
+            problem = f"{written((begin, min(end, reached)))} are in more than one shard"
+            findings.append(Finding("shards", problem, "let one of the shards end where the other begins"))
         reached = max(reached, end)
     if reached < length:
-        findings.append(Finding("shards", f"{side((reached, length))} are in no shard"))
+        findings.append(gap(reached, length))
     return findings
 
 
@@ -81,29 +95,26 @@ def in_words(side: str, of: str = "") -> Callable[[Range], str]:
 
 
 def beyond_a_node(
-    indices: Sequence[int], shards: Sequence[Shard], *, what: str, fix: str, world_size: int, local_world_size: int
+    shards: Sequence[Shard], *, what: str, fix: str, world_size: int, local_world_size: int
 ) -> list[Finding]:
     """Return a finding for each of the shards that is on another node than the first of them.
 
     Args:
-        indices: Which of ``shards`` must lie on one node.
-        shards: All shards of the table.
+        shards: What must lie on one node; at least one.
         what: What they are together, for the message: ``a table_row_wise table``.
         fix: What else could be done.
         world_size: Ranks of the plan.
         local_world_size: Ranks of a full node.
     """
     findings = []
-    first = indices[0]
-    home = node_of(shards[first].rank, local_world_size)
+    home = node_of(shards[0].rank, local_world_size)
     ranks = ranks_of_node(home, world_size, local_world_size)
     own = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
-    for index in indices[1:]:
-        rank = shards[index].rank
-        node = node_of(rank, local_world_size)
+    for shard in shards[1:]:
+        node = node_of(shard.rank, local_world_size)
         if node != home:
-            problem = f"rank {rank} is on node {node}, but shards[{first}] of {what} is on node {home}"
-            findings.append(Finding(f"shards[{index}].rank", problem, f"use {own}, or {fix}"))
+            problem = f"{named(shard)}, is on node {node}, but {what} begins on node {home} (rank {shards[0].rank})"
+            findings.append(Finding("shards", problem, f"use {own}, or {fix}"))
     return findings
 
 

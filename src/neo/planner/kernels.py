@@ -7,12 +7,11 @@ from neo.errors import ConfigError, Finding, unknown_name
 from neo.ops.spec import AUTO, POOLED_LOOKUPS, Device, capability, choose_backend, refusal
 from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.sharding_plan import SPLIT_BY_COLUMNS, ColumnWiseSemantics, ShardingType
-from neo.plan.table_names import bare_name
+from neo.plan.table_names import bare_name, several_named
 from neo.planner.layout import column_ranges, num_column_parts
 from neo.planner.semantics import shares_row_state
 from neo.tables.spec import TableSpec
 
-_MOST_NAMED = 3
 _SUBJECT = "<tables>"  # Stands for the tables in a reason that several of them share.
 PREFERRED = "fbgemm"  # What `auto` takes where it can: neo.ops.spec.choose_backend.
 REPLICA_KERNEL = "reference"  # Data-parallel tables are plain PyTorch whatever the backend: neo.sharded.data_parallel.
@@ -157,7 +156,8 @@ def replicas_fallback(keys: Sequence[str], ops_backend: str) -> tuple[str, ...]:
     """Return what to say if a backend was asked for by name and data-parallel tables do not use it."""
     if not keys or ops_backend in (AUTO, REPLICA_KERNEL):
         return ()
-    return (f"{_named(keys)}: kernel {REPLICA_KERNEL} in place of {ops_backend}: data_parallel tables are held by it",)
+    why = "data_parallel tables are held by it"
+    return (f"{several_named(keys)}: kernel {REPLICA_KERNEL} in place of {ops_backend}: {why}",)
 
 
 def _choose(request: KernelRequest, device: Device) -> tuple[str, str]:
@@ -184,9 +184,9 @@ def _refused(asked: str, reason: str, by_sharing: bool, requests: Sequence[Kerne
     fix = "no other backend takes it" if asked == AUTO else "use ops=auto, which gives such tables to another backend"
     names = [request.table.name for request in requests]
     if by_sharing:
-        problem = f"{reason}, and those of {_named(names)} are split"
+        problem = f"{reason}, and those of {several_named(names)} are split"
         return Finding("ops.backend", problem, f"{fix}, or sharding.column_wise_semantics=per_shard")
-    subject = _subject(requests[0].table) if len(names) == 1 else f"{_named(names)} have"
+    subject = _subject(requests[0].table) if len(names) == 1 else f"{several_named(names)} have"
     return Finding("ops.backend", reason.replace(_SUBJECT, subject), fix)
 
 
@@ -200,10 +200,4 @@ def _without_name(reason: str, table: TableSpec) -> str:
 
 
 def _fallback(keys: Sequence[str], kernel: str, reason: str) -> str:
-    return f"{_named(keys)}: kernel {kernel} in place of {PREFERRED}: {reason}"
-
-
-def _named(keys: Sequence[str]) -> str:
-    names = [bare_name(key) for key in keys]
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
+    return f"{several_named(keys)}: kernel {kernel} in place of {PREFERRED}: {reason}"

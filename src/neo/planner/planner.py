@@ -13,12 +13,13 @@ from neo.plan.memory import capacity_per_rank
 from neo.plan.plan_view import PlanView
 from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan, Tier
 from neo.planner.capacity import check_capacity, infeasible
+from neo.planner.degenerate import degenerate_types
 from neo.planner.given_plan import given_plan
 from neo.planner.kernels import decide_kernels, dim_multiple, replicas_fallback, requests_of
 from neo.planner.overrides import forced_types
 from neo.planner.placement import place
 from neo.planner.problem import DoesNotFitError, PlacementProblem, TableTask
-from neo.planner.semantics import per_shard_tables, shares_row_state
+from neo.planner.semantics import NO_SUCH_TABLE, per_shard_tables, rowwise_on_columns, shares_row_state
 from neo.planner.spec import AUTO, ShardingMode, ShardingSpec
 from neo.tables.spec import TableSpec
 
@@ -30,8 +31,9 @@ class PlanResult:
     """A plan and what must be said about it.
 
     Attributes:
-        plan: The plan, tables in alphabetical order of their keys; every kernel is decided.
-        fallbacks: Kernels that were replaced, and why.
+        plan: The plan, tables in alphabetical order of their keys; every kernel is decided, and the column-wise
+            semantics where a table depends on them.
+        fallbacks: Kernels that were replaced and wishes that had no effect, and why.
         column_wise_semantics: What runs: ``per_shard`` if a row-wise optimizer meets a table split by columns.
         per_shard: Keys of those tables.
         hardware: The machine, scaled to the world.
@@ -96,7 +98,13 @@ def make_plan(
         plan = _search(problem)
         replicated = [key for key, placed in plan.tables.items() if placed.is_replicated]
         fallbacks += replicas_fallback(replicated, ops_backend)
-    per_shard = per_shard_tables(plan, optimizers, sharding.column_wise_semantics)
+        fallbacks += degenerate_types(plan, {task.key: task.forced for task in problem.tasks})
+        if rowwise_on_columns(plan, optimizers):
+            plan = replace(plan, column_wise_semantics=sharding.semantics)
+        elif sharding.semantics is ColumnWiseSemantics.PER_SHARD:
+            fallbacks += (f"column_wise_semantics: per_shard has no effect: {NO_SUCH_TABLE}",)
+    semantics = plan.column_wise_semantics or ColumnWiseSemantics.EXACT
+    per_shard = per_shard_tables(plan, optimizers, semantics)
     check_capacity(plan, optimizers=optimizers, hardware=machine)
     return PlanResult(
         plan=plan,
@@ -119,7 +127,7 @@ def _problem(
 ) -> tuple[PlacementProblem, tuple[str, ...]]:
     """Gather what a search needs: forced types and kernels of every table."""
     forced, findings = forced_types(tables, sharding)
-    semantics = sharding.column_wise_semantics
+    semantics = sharding.semantics
     requests = requests_of(
         tables,
         forced,

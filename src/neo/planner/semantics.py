@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan
 
+NO_SUCH_TABLE = "no table with a row-wise optimizer is split by columns"
+"""Why ``per_shard`` may be without effect."""
+
 
 def shares_row_state(num_column_ranges: int, optimizer: SparseOptimizerSpec, semantics: ColumnWiseSemantics) -> bool:
     """Return whether the column shards of a table must share the state of their rows.
@@ -27,8 +30,11 @@ def per_shard_tables(
         optimizers: The sparse optimizer of each table, by plan key.
         semantics: What is asked for; with ``exact`` there are none.
     """
-    if semantics is ColumnWiseSemantics.EXACT:
-        return ()
+    return () if semantics is ColumnWiseSemantics.EXACT else rowwise_on_columns(plan, optimizers)
+
+
+def rowwise_on_columns(plan: ShardingPlan, optimizers: Mapping[str, SparseOptimizerSpec]) -> tuple[str, ...]:
+    """Return the keys of tables that a row-wise optimizer meets split by columns; ``optimizers`` by plan key."""
     return tuple(
         key for key, placed in plan.tables.items() if optimizers[key].is_rowwise and len(placed.column_ranges) > 1
     )

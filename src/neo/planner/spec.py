@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from neo.as_typed import as_typed, quoted
 from neo.errors import Finding, unknown_name
 from neo.limits import without_effect
 from neo.plan.sharding_plan import SPLIT_BY_COLUMNS, ColumnWiseSemantics, ShardingType
@@ -62,15 +63,21 @@ class ShardingSpec:
         path: The plan to read with ``file``.
         tables: Overrides for single tables, by name.
         column_wise_semantics: What a row-wise optimizer does on tables that are split by columns: the unsharded update,
-            or the cheaper and different one in which every column shard keeps its own state.
+            or the cheaper and different one in which every column shard keeps its own state. None: what the plan of
+            ``file`` says, else ``EXACT``.
         partitioner: ``auto`` or a name in ``PARTITIONERS``.
     """
 
     type: ShardingMode = ShardingMode.AUTO
     path: str | None = None
     tables: tuple[TableSharding, ...] = ()
-    column_wise_semantics: ColumnWiseSemantics = ColumnWiseSemantics.EXACT
+    column_wise_semantics: ColumnWiseSemantics | None = None
     partitioner: str = AUTO
+
+    @property
+    def semantics(self) -> ColumnWiseSemantics:
+        """What is asked for, the default included; of a plan that is read, the plan's own word comes first."""
+        return ColumnWiseSemantics.EXACT if self.column_wise_semantics is None else self.column_wise_semantics
 
 
 @dataclass
@@ -78,13 +85,13 @@ class ShardingConfig:
     """``sharding.*``; see ``ShardingSpec``.
 
     ``tables`` maps a table's name to ``{type: …}``, one of the sharding types or ``auto``. ``column_wise_semantics``
-    is ``exact`` or ``per_shard``.
+    is ``exact`` or ``per_shard``; null is ``exact``, or with ``type=file`` what the plan says.
     """
 
     type: str = "auto"
     path: str | None = None
     tables: dict[str, Any] = field(default_factory=dict)
-    column_wise_semantics: str = ColumnWiseSemantics.EXACT.value
+    column_wise_semantics: str | None = None
     partitioner: str = AUTO
 
     def validate(self) -> list[Finding]:
@@ -99,7 +106,7 @@ class ShardingConfig:
         for name, entry in self.tables.items():
             findings += [finding.under(f"tables.{name}") for finding in _check_table(str(name), entry)]
         semantics = self.column_wise_semantics
-        if semantics not in list(ColumnWiseSemantics):
+        if semantics is not None and semantics not in list(ColumnWiseSemantics):
             choices = list(ColumnWiseSemantics)
             findings.append(unknown_name("column_wise_semantics", semantics, "column-wise semantics", choices))
         if self.partitioner != AUTO and self.partitioner not in PARTITIONERS:
@@ -140,6 +147,7 @@ class ShardingConfig:
 
     def to_spec(self) -> ShardingSpec:
         """Return the frozen form of a valid configuration."""
+        semantics = self.column_wise_semantics
         return ShardingSpec(
             type=ShardingMode(self.type),
             path=self.path,
@@ -147,7 +155,7 @@ class ShardingConfig:
                 TableSharding(str(name), None if entry["type"] == AUTO else ShardingType(entry["type"]))
                 for name, entry in sorted(self.tables.items(), key=lambda item: str(item[0]))
             ),
-            column_wise_semantics=ColumnWiseSemantics(self.column_wise_semantics),
+            column_wise_semantics=None if semantics is None else ColumnWiseSemantics(semantics),
             partitioner=self.partitioner,
         )
 
@@ -159,7 +167,7 @@ def _has_type(entry: object) -> bool:
 def _check_table(name: str, entry: object) -> list[Finding]:
     """Return every mistake of one override, keys relative to it."""
     if not isinstance(entry, Mapping):
-        return [Finding("", f"'{entry}' is not a mapping", f"write ++sharding.tables.{name}.type=row_wise")]
+        return [Finding("", f"{quoted(entry)} is not a mapping", f"write ++sharding.tables.{name}.type=row_wise")]
     findings = [
         unknown_name(str(key), str(key), "key of a table's sharding", _TABLE_KEYS, planned=_PLANNED_TABLE_KEYS)
         for key in entry
@@ -169,6 +177,5 @@ def _check_table(name: str, entry: object) -> list[Finding]:
     if "type" not in entry:
         findings.append(Finding("type", "is missing", f"write ++sharding.tables.{name}.type=row_wise"))
     elif entry["type"] not in choices:
-        written = "null" if entry["type"] is None else str(entry["type"])
-        findings.append(unknown_name("type", written, "sharding type", choices))
+        findings.append(unknown_name("type", as_typed(entry["type"]), "sharding type", choices))
     return findings

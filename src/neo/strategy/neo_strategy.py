@@ -18,7 +18,7 @@ from typing_extensions import override
 from neo.comms.collectives import TorchCollectives, Traffic
 from neo.comms.spec import CommsSpec
 from neo.data.spec import Uneven
-from neo.errors import ConfigError, UnsupportedError, unknown_name
+from neo.errors import ConfigError, Finding, UnsupportedError, unknown_name
 from neo.hardware.spec import HardwareConfig
 from neo.ops.spec import AUTO, Device
 from neo.plan.check import check_plan
@@ -57,14 +57,16 @@ class NeoStrategy(DDPStrategy):
             backend that does not load is replaced by the reference, with a warning.
         comms: Codecs of the pooled exchange.
         column_wise_semantics: What a row-wise optimizer does on tables that are split by columns: ``exact`` trains like
-            the unsharded table, ``per_shard`` lets every column shard keep its own state.
+            the unsharded table, ``per_shard`` lets every column shard keep its own state. None: what ``plan`` says,
+            else ``exact``.
         seed: Decides the initial weights of the tables, and the order of a user's shuffled DataLoader.
         uneven: What happens when the ranks' loaders have unequal numbers of batches: ``error``, ``stop`` or ``pad``.
         fingerprints: More values that must be equal on all ranks, by name.
         ddp_kwargs: Passed on to Lightning's DDPStrategy and DistributedDataParallel.
 
     Raises:
-        ConfigError: ``sharding``, ``column_wise_semantics`` or ``uneven`` is no such name.
+        ConfigError: ``sharding``, ``column_wise_semantics`` or ``uneven`` is no such name, or ``plan`` was made with
+            other semantics.
     """
 
     strategy_name = "neo"
@@ -76,7 +78,7 @@ class NeoStrategy(DDPStrategy):
         sharding: str = ShardingMode.AUTO.value,
         backend: str = AUTO,
         comms: CommsSpec | None = None,
-        column_wise_semantics: str = ColumnWiseSemantics.EXACT.value,
+        column_wise_semantics: str | None = None,
         seed: int = 0,
         uneven: str = Uneven.ERROR.value,
         fingerprints: Mapping[str, str] | None = None,
@@ -85,8 +87,10 @@ class NeoStrategy(DDPStrategy):
         super().__init__(**ddp_kwargs)
         _check_names(sharding, column_wise_semantics, uneven)
         self._given_plan = plan
-        self._semantics = ColumnWiseSemantics(column_wise_semantics)
-        self._sharding = ShardingSpec(type=ShardingMode(sharding), column_wise_semantics=self._semantics)
+        semantics = None if column_wise_semantics is None else ColumnWiseSemantics(column_wise_semantics)
+        if plan is not None:
+            _check_semantics(plan, semantics)
+        self._sharding = ShardingSpec(type=ShardingMode(sharding), column_wise_semantics=semantics)
         self._backend = backend
         self._comms = comms if comms is not None else CommsSpec()
         self._seed = seed
@@ -148,7 +152,7 @@ class NeoStrategy(DDPStrategy):
                 seed=self._seed,
                 comms=self._comms,
                 may_fall_back=self._backend == AUTO,
-                column_wise_semantics=self._semantics,
+                column_wise_semantics=plan.column_wise_semantics or self._sharding.semantics,
             )
 
     def _make_plan(self, collections: Mapping[str, EmbeddingBagCollection]) -> ShardingPlan:
@@ -250,12 +254,19 @@ class NeoStrategy(DDPStrategy):
         )
 
 
-def _check_names(sharding: str, semantics: str, uneven: str) -> None:
+def _check_semantics(plan: ShardingPlan, asked: ColumnWiseSemantics | None) -> None:
+    written = plan.column_wise_semantics
+    if asked is not None and written is not None and asked is not written:
+        problem = f"'{asked}' contradicts the plan, which was made with '{written}'"
+        raise ConfigError([Finding("column_wise_semantics", problem, "leave it out to train as planned")])
+
+
+def _check_names(sharding: str, semantics: str | None, uneven: str) -> None:
     findings = []
     modes = [mode.value for mode in ShardingMode if mode is not ShardingMode.FILE]
     if sharding not in modes:
         findings.append(unknown_name("sharding", sharding, "sharding type", modes))
-    if semantics not in list(ColumnWiseSemantics):
+    if semantics is not None and semantics not in list(ColumnWiseSemantics):
         choices = list(ColumnWiseSemantics)
         findings.append(unknown_name("column_wise_semantics", semantics, "column-wise semantics", choices))
     if uneven not in list(Uneven):

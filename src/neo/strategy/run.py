@@ -23,9 +23,8 @@ from neo.errors import ConfigError
 from neo.models.spec import EMBEDDINGS_PATH, MODELS, tables_of
 from neo.ops.spec import Device
 from neo.plan.plan_reader import read_plan
-from neo.plan.sharding_plan import ShardingPlan
+from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan
 from neo.planner.overrides import table_optimizers
-from neo.planner.semantics import per_shard_tables
 from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
 from neo.strategy.callbacks import StepMeter, TrainLog
 from neo.strategy.divergence import LossGuard
@@ -36,7 +35,7 @@ from neo.strategy.progress_bar import ProgressBar
 from neo.strategy.progress_file import ProgressFile
 from neo.strategy.quiet import silence_lightning
 from neo.strategy.spec import executed_on
-from neo.strategy.summary import RunOutcome, print_summary, write_summary
+from neo.strategy.summary import CommsUsed, RunOutcome, print_summary, write_summary
 from neo.strategy.traffic import TrafficBytes, TrafficMeter, TrafficPerStep
 from neo.versions import installed_versions
 
@@ -88,7 +87,7 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
         plan=plan,
         backend=config.ops.backend,
         comms=config.comms,
-        column_wise_semantics=config.sharding.column_wise_semantics.value,
+        column_wise_semantics=config.sharding.column_wise_semantics,  # The plan's word comes first where it has one.
         seed=config.seed,
         fingerprints={"config": config.fingerprint(), "data": schema.fingerprint},
         forward_sync_buffers=False,
@@ -131,7 +130,10 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
         config_fingerprint=config.fingerprint(),
         fallbacks=tuple(dict.fromkeys(line for rank in told for line in rank.fallbacks)),
         out_of_range={table: sum(rank.out_of_range[table] for rank in told) for table in own.out_of_range},
-        column_wise_semantics="per_shard" if _per_shard(config, plan) else None,
+        column_wise_semantics="per_shard" if plan.column_wise_semantics is ColumnWiseSemantics.PER_SHARD else None,
+        comms=CommsUsed.of(plan, config.comms),
+        optimizer=config.optim.sparse.name,
+        weights_dtype=config.optim.sparse.weights_dtype.value,
         traffic=TrafficPerStep.of([rank.traffic for rank in told], traffic.steps),
     )
     summary = outcome.to_dict(installed_versions())
@@ -189,11 +191,6 @@ def _embeddings(module: RecommendationModule) -> EmbeddingBagCollection:
     embeddings = module.get_submodule(EMBEDDINGS_PATH)
     assert isinstance(embeddings, EmbeddingBagCollection)
     return embeddings
-
-
-def _per_shard(config: RunConfig, plan: ShardingPlan) -> tuple[str, ...]:
-    optimizers = dict.fromkeys(plan.tables, config.optim.sparse)
-    return per_shard_tables(plan, optimizers, config.sharding.column_wise_semantics)
 
 
 def _read_plan(run_dir: Path, module: RecommendationModule) -> ShardingPlan:

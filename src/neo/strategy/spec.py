@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from neo.errors import Finding, did_you_mean, unknown_name
+from neo.errors import Finding, unknown_name
 from neo.limits import MAX_RANKS, MAX_STEPS, outside, outside_limits
 from neo.ops.spec import Device
 
@@ -46,7 +46,9 @@ class Pipeline(StrEnum):
     NONE = "none"
 
 
-_WHY_NOT_16_MIXED = "its loss scaler would multiply the gradients that the fused sparse optimizers consume"
+_SCALER = "its loss scaler would multiply the gradients that the fused sparse optimizers consume"
+_SMALL_UPDATES = "half-precision weights lose small updates"
+_WHY_NOT = {"16-mixed": _SCALER, "16": _SCALER, "16-true": _SMALL_UPDATES, "bf16-true": _SMALL_UPDATES}
 
 
 @dataclass(frozen=True)
@@ -122,10 +124,10 @@ class TrainerConfig:
     def _precision(self) -> list[Finding]:
         if self.precision in list(Precision):
             return []
-        choices = did_you_mean(self.precision, list(Precision))
-        if self.precision in ("16-mixed", "16"):
-            return [Finding("precision", f"'{self.precision}' is refused: {_WHY_NOT_16_MIXED}", choices)]
-        return [Finding("precision", f"'{self.precision}' is not a precision", choices)]
+        if self.precision in _WHY_NOT:
+            problem = f"'{self.precision}' is refused: {_WHY_NOT[self.precision]}"
+            return [Finding("precision", problem, f"use {' or '.join(sorted(Precision, reverse=True))}")]
+        return [unknown_name("precision", self.precision, "precision", list(Precision))]
 
     def to_spec(self) -> TrainerSpec:
         """Return the frozen form of a valid configuration."""

@@ -12,8 +12,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from neo.comms.spec import CommsSpec, ExchangeMode
 from neo.data.synthetic import Attainable
 from neo.metrics.binary import BinaryReport, NoAuc
+from neo.plan.sharding_plan import ShardingPlan
+from neo.planner.exchange import exchange_of, has_pooled_exchange
 from neo.strategy.callbacks import Throughput
 from neo.strategy.traffic import TrafficPerStep
 from neo.units import format_bytes, format_count
@@ -23,6 +26,30 @@ _NO_AUC = {
     NoAuc.NOT_FINITE: "the model's logits are not finite; lower optim.sparse.lr or optim.dense.lr, or check the data",
     NoAuc.ONE_CLASS: "all validation samples are of one class",
 }
+
+
+@dataclass(frozen=True)
+class CommsUsed:
+    """How pooled vectors and their gradients travelled between ranks.
+
+    Attributes:
+        forward: Codec of the vectors; None where none travelled.
+        backward: Codec of their gradients; None where none travelled.
+        exchange: ``flat`` or ``hierarchical``; None where none travelled.
+        loss_scale: Rule of the loss scale; None where the codec takes none.
+    """
+
+    forward: str | None
+    backward: str | None
+    exchange: str | None
+    loss_scale: str | None
+
+    @classmethod
+    def of(cls, plan: ShardingPlan, comms: CommsSpec) -> "CommsUsed":
+        """Return what a plan makes of the settings."""
+        if not has_pooled_exchange(plan):
+            return cls(None, None, None, None)
+        return cls(comms.forward, comms.backward, exchange_of(plan, comms).value, comms.scale_rule)
 
 
 @dataclass(frozen=True)
@@ -44,6 +71,9 @@ class RunOutcome:
         fallbacks: What was replaced, and why.
         out_of_range: Ids that were clamped or dropped, per table.
         column_wise_semantics: ``per_shard`` if column shards keep their own row-wise state.
+        comms: How pooled vectors travelled.
+        optimizer: Name of the sparse optimizer.
+        weights_dtype: Type of the tables' weights.
         traffic: Bytes that the tables send in a training step; None without a step.
     """
 
@@ -61,6 +91,9 @@ class RunOutcome:
     fallbacks: tuple[str, ...]
     out_of_range: Mapping[str, int]
     column_wise_semantics: str | None
+    comms: CommsUsed
+    optimizer: str
+    weights_dtype: str
     traffic: TrafficPerStep | None = None
 
     def to_dict(self, versions: Mapping[str, str]) -> dict[str, Any]:
@@ -76,6 +109,8 @@ class RunOutcome:
             "world_size": self.world_size,
             **known,
             "data": data,
+            "optimizer": {"sparse": self.optimizer, "weights_dtype": self.weights_dtype},
+            "comms": asdict(self.comms),
             "traffic_bytes_per_step": None if self.traffic is None else asdict(self.traffic),
             "planned_for": self.planned_for,
             "executed_on": self.executed_on,
@@ -120,6 +155,9 @@ def print_summary(outcome: RunOutcome, console: Console) -> None:
     if rate is not None and median_s is not None:
         table.add_row("samples/s", format_count(rate), "")
         table.add_row("step time", f"{median_s * 1e3:.1f} ms", "")
+    used = outcome.comms
+    if {used.forward, used.backward} - {None, "fp32"} or used.exchange == ExchangeMode.HIERARCHICAL:
+        table.add_row("exchange", f"{used.exchange}, {used.forward} forward, {used.backward} backward", "")
     if outcome.traffic is not None and outcome.traffic.between_nodes > 0:
         table.add_row("sent between nodes", f"{format_bytes(round(outcome.traffic.between_nodes))} a step", "")
     table.add_row("trained on", f"{format_count(outcome.samples)} samples in {outcome.steps} steps", "")

@@ -100,6 +100,18 @@ def _slowness() -> float:
     return max(1.0, min(walls) / 0.17)
 
 
+@pytest.mark.parametrize("shown", ["job", "all", "hydra"])
+@pytest.mark.parametrize("command", ["train.py", "plan.py"])
+def test_cfg_shows_nothing_that_could_not_be_run(command: str, shown: str, tmp_path: Path) -> None:
+    """A value of a known key, a key of two groups together, and a name: all are found."""
+    wrong = ("comms.forward=fp8", "trainer.precision=16-mixed", "optim.sparse.lr=-1", "+foo=1")
+    done = _run(command, "--cfg", shown, *wrong, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    keys = [line.split(":")[0].strip() for line in done.stderr.splitlines()]
+    assert keys == ["4 mistakes in the configuration", "foo", "optim.sparse.lr", "comms.forward", "trainer.precision"]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_cfg_with_a_mistake(tmp_path: Path) -> None:
     done = _run("plan.py", "--cfg", "job", "sharding=x", "optim.sparse.lr=fast", cwd=tmp_path)
     assert done.returncode == 2

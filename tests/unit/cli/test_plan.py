@@ -85,3 +85,14 @@ def test_data_that_cannot_be_read_exits_1(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "clicks.csv" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_report_says_the_way_of_the_exchange_and_what_has_no_effect(tmp_path: Path) -> None:
+    nodes = ("hardware.num_nodes=2", "model.num_embeddings=[100000,100000]", "sharding=row_wise")
+    said = "Note: the exchange is hierarchical: within each of 2 nodes first, then between them."
+    assert said in _plan(tmp_path, *nodes).stdout
+    assert said not in _plan(tmp_path, *nodes, "comms.exchange=flat").stdout
+    done = _plan(tmp_path, "hardware.accelerators_per_node=1", "comms.forward=fp16")
+    assert "Note: comms.forward: fp16 has no effect: one rank sends nothing" in done.stdout
+    told = json.loads((tmp_path / "estimate.json").read_text())["fallbacks"]
+    assert told == ["comms.forward: fp16 has no effect: one rank sends nothing"]

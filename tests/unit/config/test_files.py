@@ -109,7 +109,7 @@ def test_every_mistake_of_a_file_and_of_the_command(tmp_path: Path) -> None:
     assert found[2] == "optim/mine.yaml: optim.sparse.eps: 'small' is not a number"
     assert found[3].startswith("optim/mine.yaml: optim.sparse._target_: a configuration cannot name Python objects")
     assert found[4].startswith("recipes/mine.yaml: trainer.max_step: no such key (given '3'); did you mean")
-    assert found[5:] == ["trainer.devices: 0 is below the limit 1"]
+    assert found[5:] == ["trainer.devices: 0 is below the limit 1; write 1 to 1024"]
 
 
 def test_mistakes_of_one_group_file(tmp_path: Path) -> None:

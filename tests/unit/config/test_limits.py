@@ -60,10 +60,10 @@ def test_every_whole_number_has_an_upper_limit() -> None:
     [
         (
             "model.num_embeddings=[9223372036854775807]",
-            "model.num_embeddings[0]: 9223372036854775807 is above the limit 2^48",
+            "model.num_embeddings[0]: 9223372036854775807 is above the limit 2^48; write 1 to 2^48",
         ),
-        ("model.embedding_dim=2000000", "model.embedding_dim: 2000000 is above the limit 2^20"),
-        ("hardware.num_nodes=99999999999", "hardware.num_nodes: 99999999999 is above the limit 65536"),
+        ("model.embedding_dim=2000000", "model.embedding_dim: 2000000 is above the limit 2^20; write 1 to 2^20"),
+        ("hardware.num_nodes=99999999999", "hardware.num_nodes: 99999999999 is above the limit 65536; write 1 to 65536"),
         (
             "hardware.num_nodes=10000",
             "hardware.num_nodes: 10000 nodes of 8 accelerators are more than 65536 ranks; plan for fewer",
@@ -73,11 +73,15 @@ def test_every_whole_number_has_an_upper_limit() -> None:
             "hardware.accelerator.fp32_flops=inf",
             "hardware.accelerator.fp32_flops: inf is not a finite number above 0 FLOP/s; write null where it is not known",
         ),
-        ("trainer.devices=10000", "trainer.devices: 10000 is above the limit 1024"),
-        ("trainer.num_nodes=99999999", "trainer.num_nodes: 99999999 is above the limit 65536"),
-        ("launch.threads_per_worker=5000", "launch.threads_per_worker: 5000 is above the limit 1024"),
-        ("optim.sparse.lr=inf", "optim.sparse.lr: inf is not a finite number"),
-        ("optim.dense.lr=nan", "optim.dense.lr: nan is not a finite number"),
+        ("trainer.devices=10000", "trainer.devices: 10000 is above the limit 1024; write 1 to 1024"),
+        ("trainer.num_nodes=99999999", "trainer.num_nodes: 99999999 is above the limit 65536; write 1 to 65536"),
+        ("launch.threads_per_worker=5000", "launch.threads_per_worker: 5000 is above the limit 1024; write 1 to 1024"),
+        ("hardware.accelerators_per_node=0", "hardware.accelerators_per_node: 0 is below the limit 1; write 1 to 65536"),
+        ("optim.sparse.weight_decay=inf", "optim.sparse.weight_decay: inf is not a finite number; write 0 or more"),
+        ("++optim.sparse.tables.sparse_1.lr=null", "optim.sparse.tables.sparse_1.lr: null is not a number; write ++optim.sparse.tables.sparse_1.lr=NUMBER, or leave it out to have that of all tables"),
+        ("++sharding.tables.sparse_1=null", "sharding.tables.sparse_1: null is not a mapping; write ++sharding.tables.sparse_1.type=row_wise"),
+        ("optim.sparse.lr=inf", "optim.sparse.lr: inf is not a finite number; write 0 or more"),
+        ("optim.dense.lr=nan", "optim.dense.lr: nan is not a finite number; write 0 or more"),
     ],
 )  # fmt: skip
 def test_the_text_of_a_number_beyond_its_limit(override: str, expected: str) -> None:
@@ -103,6 +107,9 @@ def test_the_text_of_a_number_beyond_its_limit(override: str, expected: str) -> 
         ("sharding=column_wise model.embedding_dim=1 sharding.column_wise_semantics=per_shard", "column_wise_semantics: 'per_shard' has no effect: the forced types split no table by columns over 2 ranks on 1 node; leave it out"),
         ("comms.exchange=hierarchical", "comms.exchange: 'hierarchical' has no effect with one node: there are no relays between nodes; leave it at auto, or set hardware.accelerators_per_node"),
         ("comms.exchange=hierarchical hardware.accelerators_per_node=1", "comms.exchange: 'hierarchical' has no effect with one rank on each node: there are no relays between nodes; leave it at auto, or set hardware.accelerators_per_node"),
+        ("sharding=data_parallel comms.forward=fp16", "comms.forward: 'fp16' has no effect: every table is data_parallel, and those are added up in fp32; leave it out"),
+        ("sharding=data_parallel comms.backward=int8", "comms.backward: 'int8' has no effect: every table is data_parallel, and those are added up in fp32; leave it out"),
+        ("sharding=data_parallel comms.exchange=hierarchical trainer.devices=4 hardware.accelerators_per_node=2", "comms.exchange: 'hierarchical' has no effect: every table is data_parallel, and those are added up in fp32; leave it out"),
         ("optim.sparse.name=sgd sharding.column_wise_semantics=per_shard", "column_wise_semantics: 'per_shard' has no effect on 'sgd': only row-wise optimizers depend on it; leave it out"),
     ],
 )  # fmt: skip
@@ -125,6 +132,10 @@ def test_a_setting_without_effect_is_a_mistake(command: str, expected: str) -> N
         "sharding=grid ++sharding.tables.sparse_1.type=auto sharding.column_wise_semantics=per_shard",
         "comms.exchange=hierarchical trainer.devices=4 hardware.accelerators_per_node=2",
         "comms.exchange=flat",
+        "sharding=data_parallel ++sharding.tables.sparse_1.type=row_wise comms=fp16",
+        "sharding=auto comms=fp16",
+        # How many ranks `auto` finds decides: told in the plan.
+        "sharding=data_parallel trainer.devices=1 comms=fp16",
         "sharding=table_column_wise sharding.column_wise_semantics=per_shard",
         # One node of both ranks: the grid cuts no columns, and a kernel that shares no state will do.
         "sharding=grid ops=fbgemm hardware.accelerators_per_node=2",

@@ -65,9 +65,9 @@ def test_resolve_reports_every_group_at_once() -> None:
         [
             "4 mistakes in the configuration:",
             "  seed: -1 is outside [0, 2^63)",
-            "  optim.sparse.lr: -1.0 is below the limit 0",
-            "  trainer.devices: 0 is below the limit 1",
-            "  launch.threads_per_worker: 0 is below the limit 1",
+            "  optim.sparse.lr: -1.0 is below the limit 0; write 0 or more",
+            "  trainer.devices: 0 is below the limit 1; write 1 to 1024",
+            "  launch.threads_per_worker: 0 is below the limit 1; write 1 to 1024",
         ]
     )
 

@@ -17,6 +17,10 @@ EMPTY = {"y": pa.array([], pa.null()), "d": pa.array([], pa.null()), "a": pa.arr
 PARQUET: dict[str, Any] = {**CSV, "name": "parquet"}
 
 
+MISSING = "an empty cell or null is a missing value"
+BEYOND = "is beyond 3.4e38, the limit of float32; scale the column, or use data.dense_transform=log1p"
+
+
 def message(error: pytest.ExceptionInfo[DataError]) -> str:
     assert error.value.__cause__ is None
     assert error.value.__suppress_context__ or error.value.__context__ is None
@@ -52,10 +56,62 @@ def test_r22_value_that_is_no_number(learn: Any, load: Any, write_text: Any) -> 
     path = write_text("y,d,a\n1,2,x\n0,inf,x\n")
     with pytest.raises(DataError) as error:
         learn(path=str(path), **CSV)
-    assert message(error) == f"'{path}', line 3: column 'd': inf is not finite"
+    assert message(error) == f"'{path}', line 3: column 'd': inf is not finite; {MISSING}"
     spec, schema = learn(path=str(path), **CSV, dense_transform="none")
     with pytest.raises(DataError, match="line 3: column 'd': inf is not finite"):
         load(spec, schema)
+
+
+@pytest.mark.parametrize("transform", ["standardize", "none", "log1p"])
+@pytest.mark.parametrize("name", ["csv", "parquet"])
+def test_r18_nan_in_a_dense_column_is_no_missing_value(
+    learn: Any, load: Any, write_text: Any, tmp_path: Path, name: str, transform: str
+) -> None:
+    """The null before it is one, and an empty cell or null stays the 0 of the transformed column."""
+    if name == "csv":
+        path, where = write_text("y,d,a\n1,2,x\n0,,x\n0,nan,x\n"), "line 4"
+    else:
+        path, where = tmp_path / "day.parquet", "row group 0, row 2"
+        dense = pa.array([2.0, None, float("nan")], from_pandas=False)
+        pq.write_table(pa.table({"y": [1, 0, 0], "d": dense, "a": ["x"] * 3}), path)
+    asked = {**CSV, "name": name, "path": str(path), "dense_transform": transform}
+    with pytest.raises(DataError) as error:
+        load(*learn(**asked))
+    assert message(error) == f"'{path}', {where}: column 'd': nan is not finite; {MISSING}"
+    asked["limit_samples"] = 2
+    assert load(*learn(**asked), limit=2)[0].dense[1].item() == 0.0
+
+
+@pytest.mark.parametrize("value", ["1e300", "-3.5e38"])
+@pytest.mark.parametrize("transform", ["standardize", "none"])
+def test_r18_a_value_beyond_float32_is_named(
+    learn: Any, load: Any, write_text: Any, transform: str, value: str
+) -> None:
+    path = write_text(f"y,d,a\n1,,x\n0,{value},x\n")
+    asked = {**CSV, "path": str(path), "dense_transform": transform}
+    with pytest.raises(DataError) as error:
+        load(*learn(**asked))
+    assert message(error) == f"'{path}', line 3: column 'd': {float(value)} {BEYOND}"
+    held = load(*learn(**asked | {"dense_transform": "log1p"}))[0].dense[1].item()
+    assert held == pytest.approx(690.8 if value == "1e300" else 0.0, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("weight", "problem"),
+    [
+        ("nan", f"nan is not finite; {MISSING}"),
+        ("inf", f"inf is not finite; {MISSING}"),
+        ("1e39", "1e+39 is beyond 3.4e38, the limit of float32; scale the weights"),
+    ],
+)
+def test_r18_a_weight_that_is_not_finite_is_named(
+    learn: Any, load: Any, write_text: Any, weight: str, problem: str
+) -> None:
+    path = write_text(f"y,tags,w\n1,a|b,1|\n0,a|b,2|{weight}\n")
+    lists = {"lists": ["tags"], "list_weights": ["w"], "categorical": [], "dense": []}
+    with pytest.raises(DataError) as error:
+        load(*learn(**{**CSV, **lists, "path": str(path)}))
+    assert message(error) == f"'{path}', line 3: column 'w': {problem}"
 
 
 def test_r22_value_that_is_no_whole_number(learn: Any, write_text: Any, write_parquet: Any) -> None:

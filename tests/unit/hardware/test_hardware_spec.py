@@ -88,8 +88,8 @@ def test_every_mistake_is_found_at_once() -> None:
         scale_up__latency="5",
     )
     assert wrong == [
-        "num_nodes: 0 is below the limit 1",
-        "accelerators_per_node: -1 is below the limit 1",
+        "num_nodes: 0 is below the limit 1; write 1 to 65536",
+        "accelerators_per_node: -1 is below the limit 1; write 1 to 65536",
         "accelerator.hbm.capacity: cannot read '40 gallons' as bytes; write it like 40GiB",
         "accelerator.fp32_flops: 0.0 is not a finite number above 0 FLOP/s; write null where it is not known",
         "accelerator.gemm_efficiency: 0.0 is outside (0, 1]; write null where it is not known",

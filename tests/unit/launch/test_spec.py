@@ -7,7 +7,10 @@ from neo.strategy.spec import TrainerConfig, executed_on
 
 def test_launch_limits() -> None:
     found = [str(finding) for finding in LaunchConfig(threads_per_worker=0, shutdown_timeout_s=90).validate()]
-    assert found == ["threads_per_worker: 0 is below the limit 1", "shutdown_timeout_s: 90 is outside [3, 45]"]
+    assert found == [
+        "threads_per_worker: 0 is below the limit 1; write 1 to 1024",
+        "shutdown_timeout_s: 90 is outside [3, 45]",
+    ]
 
 
 def test_trainer_reports_all_mistakes() -> None:

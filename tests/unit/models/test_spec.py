@@ -39,9 +39,9 @@ def test_all_wrong_values_are_found_together() -> None:
         pooling="max",
     )
     assert findings(config) == [
-        "embedding_dim: 0 is below the limit 1",
-        "bottom_mlp[1]: 0 is below the limit 1",
-        "num_embeddings[1]: -1 is below the limit 1",
+        "embedding_dim: 0 is below the limit 1; write 1 to 2^20",
+        "bottom_mlp[1]: 0 is below the limit 1; write 1 to 2^20",
+        "num_embeddings[1]: -1 is below the limit 1; write 1 to 2^48",
         "pooling_factors[1]: nan is not a finite number above 0",
         "pooling_factors: 3 entries, but num_embeddings has 2; give both one entry per table",
         "pooling: 'max' is not a pooling; did you mean 'mean'? Choices: mean, sum",
@@ -67,7 +67,7 @@ def test_keys_without_effect_are_refused() -> None:
 
 def test_table_list_needs_a_path() -> None:
     assert findings(ModelConfig(name="table_list", mflops_per_sample=-1.0)) == [
-        "mflops_per_sample: -1.0 is below the limit 0",
+        "mflops_per_sample: -1.0 is below the limit 0; write 0 to 1000000000000",
         "path: table_list needs a file; write model.path=FILE.csv",
     ]
 

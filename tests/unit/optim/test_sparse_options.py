@@ -12,10 +12,13 @@ def findings(**values: Any) -> list[str]:
     return [str(finding) for finding in SparseOptimizerConfig(**values).validate()]
 
 
+OF_ALL = "++optim.sparse.tables.a.{}=NUMBER, or leave it out to have that of all tables"
+
+
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ({"weight_decay": -1.0}, "weight_decay: -1.0 is below the limit 0"),
+        ({"weight_decay": -1.0}, "weight_decay: -1.0 is below the limit 0; write 0 or more"),
         (
             {"weight_decay": 0.1, "weight_decay_mode": "decoupledd"},
             "weight_decay_mode: 'decoupledd' is not a kind of weight decay; did you mean 'decoupled'? "
@@ -28,18 +31,35 @@ def findings(**values: Any) -> list[str]:
         ),
         (
             {"stochastic_rounding": False},
-            "stochastic_rounding: False has no effect on 'fp32'; leave it at True, or use fp16 or bf16",
+            "stochastic_rounding: false has no effect on 'fp32'; leave it at true, or use fp16 or bf16",
         ),
         (
             {"name": "partial_rowwise_adam", "initial_accumulator": 1.0},
             "initial_accumulator: 1.0 has no effect on 'partial_rowwise_adam'; leave it at 0.0, or use adagrad or "
             "rowwise_adagrad",
         ),
-        ({"tables": {"a": {"lr": -1.0}}}, "tables.a.lr: -1.0 is below the limit 0"),
-        ({"tables": {"a": {"lr": float("inf")}}}, "tables.a.lr: inf is not a finite number"),
+        ({"tables": {"a": {"lr": -1.0}}}, "tables.a.lr: -1.0 is below the limit 0; write 0 or more"),
+        ({"tables": {"a": {"lr": float("inf")}}}, "tables.a.lr: inf is not a finite number; write 0 or more"),
         ({"name": "adam", "tables": {"a": {"beta1": 1.0}}}, "tables.a.beta1: 1.0 is outside [0, 1)"),
-        ({"tables": {"a": {"lr": "fast"}}}, "tables.a.lr: 'fast' is not a number"),
-        ({"tables": {"a": {"eps": True}}}, "tables.a.eps: 'True' is not a number"),
+        ({"tables": {"a": {"lr": "fast"}}}, f"tables.a.lr: 'fast' is not a number; write {OF_ALL.format('lr')}"),
+        ({"tables": {"a": {"lr": None}}}, f"tables.a.lr: null is not a number; write {OF_ALL.format('lr')}"),
+        (
+            {"tables": {"a": {"eps": True}}},
+            f"tables.a.eps: 'true' is not a number; write {OF_ALL.format('eps')}",
+        ),
+        (
+            {"tables": {"a": None}},
+            "tables.a: null is not a mapping of hyper-parameters; write ++optim.sparse.tables.a.lr=0.1",
+        ),
+        ({"weight_decay": float("inf")}, "weight_decay: inf is not a finite number; write 0 or more"),
+        *(
+            (
+                {"tables": {"a": {key: "x"}}},
+                f"tables.a.{key}: is the same for all tables: it decides memory and kernel; set optim.sparse.{key}; a "
+                "table's own can be beta1, beta2, eps, initial_accumulator, lr",
+            )
+            for key in ("name", "weights_dtype", "weight_decay", "weight_decay_mode", "stochastic_rounding")
+        ),
         (
             {"tables": {"a": {"beta1": 0.5}}},
             "tables.a.beta1: 0.5 has no effect on 'rowwise_adagrad'; leave it out, or use adam or partial_rowwise_adam",

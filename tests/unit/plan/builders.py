@@ -40,7 +40,7 @@ def plan_for(
     optimizer: str = "sgd",
     hardware: HardwareSpec | None = None,
     overrides: dict[str, str] | None = None,
-    semantics: ColumnWiseSemantics = ColumnWiseSemantics.EXACT,
+    semantics: ColumnWiseSemantics | None = None,
     path: str | None = None,
     ops_backend: str = "reference",
     table_optimizers: dict[str, SparseOptimizerSpec] | None = None,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from neo.plan.fingerprint import plan_fingerprint
-from neo.plan.sharding_plan import ShardingPlan, ShardingType, TablePlan, Tier
+from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan, ShardingType, TablePlan, Tier
 from neo.tables.spec import Pooling, TableSpec
 from unit.plan.builders import plan_for, table, tables
 
@@ -35,6 +35,7 @@ def test_the_order_of_tables_does_not_matter() -> None:
     [
         lambda: dataclasses.replace(PLAN, world_size=3),
         lambda: dataclasses.replace(PLAN, local_world_size=1),
+        lambda: dataclasses.replace(PLAN, column_wise_semantics=ColumnWiseSemantics.EXACT),
         lambda: with_table(kernel="fbgemm"),
         lambda: with_table(tier=Tier.DDR),
         lambda: with_table(cache_bytes=1),

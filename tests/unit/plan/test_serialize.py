@@ -11,7 +11,7 @@ from neo.errors import ConfigError
 from neo.plan.check import check_plan
 from neo.plan.fingerprint import plan_fingerprint
 from neo.plan.serialize import plan_from_dict, plan_text, plan_to_dict, read_plan, write_plan
-from neo.plan.sharding_plan import Shard, ShardingPlan, ShardingType, TablePlan, Tier
+from neo.plan.sharding_plan import ColumnWiseSemantics, Shard, ShardingPlan, ShardingType, TablePlan, Tier
 from unit.plan.builders import machine, plan_for, table, tables
 
 T = tables(table("a", rows=10, dim=8), table("b", rows=6, dim=8))
@@ -48,6 +48,18 @@ def changed(*path: str | int, to: Any) -> dict[str, Any]:
         at = at[step]
     at[path[-1]] = to
     return content
+
+
+def test_column_wise_semantics_may_stand_in_a_plan() -> None:
+    assert "column_wise_semantics" not in plan_to_dict(plan_from_dict(GOOD, T))
+    for semantics in ColumnWiseSemantics:
+        plan = plan_from_dict(changed("column_wise_semantics", to=semantics.value), T)
+        assert plan.column_wise_semantics is semantics
+        assert plan_from_dict(json.loads(plan_text(plan)), T) == plan
+    assert errors(changed("column_wise_semantics", to="per-shard")) == [
+        "column_wise_semantics: 'per-shard' is not a column-wise semantics; did you mean 'per_shard'? "
+        "Choices: exact, per_shard"
+    ]
 
 
 def test_reading_completes_names_ranges_and_defaults() -> None:
@@ -146,8 +158,8 @@ FIRST = (*A, "shards", 0)
         (changed("tables", to=None), "tables: is missing"),
         (
             changed("word_size", to=1),
-            "word_size: 'word_size' is not a key of a plan; did you mean 'world_size'? Choices: fingerprint, "
-            "local_world_size, tables, version, world_size",
+            "word_size: 'word_size' is not a key of a plan; did you mean 'world_size'? Choices: column_wise_semantics, "
+            "fingerprint, local_world_size, tables, version, world_size",
         ),
         (changed("tables", "b", to=3), "tables.b: must be an object, not int"),
         (

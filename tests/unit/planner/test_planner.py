@@ -355,7 +355,10 @@ class TestGivenPlans:
 
     def test_r27_a_table_that_is_not_tiled_is_refused(self, tmp_path: Path) -> None:
         path = self.write(tmp_path, shards=(Shard(0, 0, 4, 0, 8), Shard(1, 5, 10, 0, 8)))
-        assert self.refused(path) == ["plan.json: tables.model.embeddings.a.shards: rows [4, 5) are in no shard"]
+        assert self.refused(path) == [
+            "plan.json: tables.model.embeddings.a.shards: rows [4, 5) are in no shard; add a shard with rows: [4, 5], "
+            "or let a neighbour reach over them"
+        ]
 
     def test_tiers_and_caches_are_not_executed_yet(self, tmp_path: Path) -> None:
         path = self.write(tmp_path, tier=Tier.DDR, cache_bytes=100)

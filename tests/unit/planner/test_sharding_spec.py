@@ -59,8 +59,10 @@ def test_all_mistakes_are_found_at_once() -> None:
 
 
 def test_exact_is_the_default() -> None:
-    assert ShardingConfig().column_wise_semantics == "exact"
-    assert ShardingSpec().column_wise_semantics is ColumnWiseSemantics.EXACT
+    assert ShardingConfig().to_spec().semantics is ColumnWiseSemantics.EXACT
+    assert ShardingConfig(column_wise_semantics="exact").to_spec().column_wise_semantics is ColumnWiseSemantics.EXACT
+    assert ShardingSpec().column_wise_semantics is None
+    assert findings(column_wise_semantics=None) == findings(type="file", path="plan.json") == []
 
 
 @pytest.mark.parametrize("kind", ["table_row_wise", "table_column_wise", "grid"])

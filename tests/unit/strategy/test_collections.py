@@ -4,6 +4,7 @@ from torch import nn
 
 from neo.errors import ConfigError, UnsupportedError
 from neo.optim.spec import SparseOptimizerSpec
+from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan
 from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
 from neo.strategy.collections import find_collections, optimizers_by_key, sparse_groups, tables_by_key
 from neo.strategy.neo_strategy import NeoStrategy
@@ -65,3 +66,15 @@ def test_unknown_names_are_refused_with_the_nearest() -> None:
     assert "sharding: 'rowise' is not a sharding type; did you mean 'row_wise'?" in str(error.value)
     assert "column_wise_semantics: 'exactly' is not a column-wise semantics; did you mean 'exact'?" in str(error.value)
     assert "uneven: 'padd' is not a policy for uneven loaders; did you mean 'pad'?" in str(error.value)
+
+
+def test_semantics_other_than_those_of_the_plan_are_refused() -> None:
+    plan = ShardingPlan(1, 1, {}, ColumnWiseSemantics.PER_SHARD)
+    NeoStrategy(plan=plan)
+    NeoStrategy(plan=plan, column_wise_semantics="per_shard")
+    with pytest.raises(ConfigError) as caught:
+        NeoStrategy(plan=plan, column_wise_semantics="exact")
+    assert [str(finding) for finding in caught.value.findings] == [
+        "column_wise_semantics: 'exact' contradicts the plan, which was made with 'per_shard'; leave it out to train "
+        "as planned"
+    ]

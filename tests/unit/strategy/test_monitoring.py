@@ -19,7 +19,7 @@ from neo.strategy.callbacks import StepMeter, Throughput, TrainLog
 from neo.strategy.lightning_module import RecommendationModule
 from neo.strategy.progress_bar import ProgressBar, total_steps
 from neo.strategy.progress_file import ProgressFile
-from neo.strategy.summary import RunOutcome, print_summary, write_summary
+from neo.strategy.summary import CommsUsed, RunOutcome, print_summary, write_summary
 from neo.strategy.traffic import TrafficPerStep
 
 OUTCOME = RunOutcome(
@@ -36,6 +36,9 @@ OUTCOME = RunOutcome(
     config_fingerprint="c",
     fallbacks=("table a: reference instead of fbgemm",),
     out_of_range={"a": 0, "b": 3},
+    comms=CommsUsed("fp32", "fp32", "flat", None),
+    optimizer="sgd",
+    weights_dtype="fp32",
     column_wise_semantics="per_shard",
 )
 
@@ -266,3 +269,20 @@ def test_no_line_ends_in_blanks() -> None:
 def test_why_there_is_no_auc_is_said(why: NoAuc, text: str) -> None:
     val = replace(cast(BinaryReport, OUTCOME.val), auc=None, no_auc=why)
     assert text in printed(replace(OUTCOME, val=val, attainable=None)).splitlines()
+
+
+def test_the_summary_says_what_travelled_how() -> None:
+    summary = OUTCOME.to_dict({})
+    assert summary["comms"] == {"forward": "fp32", "backward": "fp32", "exchange": "flat", "loss_scale": None}
+    assert summary["optimizer"] == {"sparse": "sgd", "weights_dtype": "fp32"}
+    for used, line in (
+        (CommsUsed("fp16", "bf16", "flat", None), "exchange flat, fp16 forward, bf16 backward"),
+        (CommsUsed("fp32", "fp32", "hierarchical", None), "exchange hierarchical, fp32 forward, fp32 backward"),
+        (CommsUsed("fp32", "fp32", "flat", None), ""),
+        (CommsUsed(None, None, None, None), ""),
+    ):
+        printed = Console(file=io.StringIO(), width=100, color_system=None)
+        print_summary(replace(OUTCOME, comms=used), printed)
+        assert isinstance(printed.file, io.StringIO)
+        lines = [" ".join(found.split()) for found in printed.file.getvalue().splitlines()]
+        assert [found for found in lines if found.startswith("exchange")] == [line] * bool(line)

@@ -17,7 +17,7 @@ CLIPPING = (
 )
 SCALER = (
     "'16-mixed' is refused: its loss scaler would multiply the gradients that the fused sparse optimizers consume; "
-    "did you mean 'bf16-mixed'? Choices: 32-true, bf16-mixed"
+    "use bf16-mixed or 32-true"
 )
 
 
@@ -41,6 +41,38 @@ def findings(*overrides: str) -> list[str]:
 )
 def test_r14_r15_accumulation_and_clipping_are_refused(prefix: str, override: str, reason: str) -> None:
     assert findings(prefix + override) == [f"{override.partition('=')[0]}: {reason}"]
+
+
+@pytest.mark.parametrize(
+    ("override", "value"),
+    [
+        ("trainer.accumulate_grad_batches=1", "1"),
+        ("+trainer.gradient_accumulation_steps=null", "null"),
+        ("trainer.gradient_clip_val=0", "0"),
+        ("trainer.gradient_clip_val=0.0", "0.0"),
+        ("++trainer.gradient_clip_val=null", "null"),
+        ("trainer.gradient_clip_algorithm=null", "null"),
+        ("optim.dense.max_grad_norm=0", "0"),
+    ],
+)
+def test_r14_r15_what_asks_for_nothing_is_only_left_out(override: str, value: str) -> None:
+    key = override.partition("=")[0].lstrip("+")
+    assert findings(override) == [
+        f"{key}: {value} is what neo always does, and there is no such key; leave the key out"
+    ]
+
+
+@pytest.mark.parametrize("value", ["gradient_clip_val=true", "accumulate_grad_batches=0", "gradient_clip_val=-1"])
+def test_r14_r15_other_values_ask_for_something(value: str) -> None:
+    assert " is refused: " in findings(f"trainer.{value}")[0]
+
+
+@pytest.mark.parametrize("precision", ["16-true", "bf16-true"])
+def test_half_precision_weights_are_refused_with_the_reason(precision: str) -> None:
+    assert findings(f"trainer.precision={precision}") == [
+        f"trainer.precision: '{precision}' is refused: half-precision weights lose small updates; "
+        "use bf16-mixed or 32-true"
+    ]
 
 
 @pytest.mark.parametrize("purpose", list(Purpose))
