@@ -85,7 +85,7 @@ class EmbeddingBagCollection(nn.Module):
         seed: int,
         comms: CommsSpec | None = None,
         may_fall_back: bool = False,
-        column_wise_semantics: ColumnWiseSemantics = ColumnWiseSemantics.EXACT,
+        column_wise_semantics: ColumnWiseSemantics | None = None,
     ) -> None:
         """Build this rank's shards with their initial weights. Every rank of the group calls it.
 
@@ -99,7 +99,8 @@ class EmbeddingBagCollection(nn.Module):
             may_fall_back: Whether a backend that does not load is replaced by the reference (with a warning, and
                 said in ``fallbacks``); a plan's kernel ``auto`` always may.
             column_wise_semantics: What a row-wise optimizer does on tables split by columns: ``EXACT`` keeps one state
-                for each row of the whole table, ``PER_SHARD`` one for each column shard.
+                for each row of the whole table, ``PER_SHARD`` one for each column shard. None does what the plan says,
+                and ``EXACT`` where it says nothing.
 
         Raises:
             ConfigError: The plan is for another world, leaves a table out or does not tile it exactly.
@@ -119,7 +120,9 @@ class EmbeddingBagCollection(nn.Module):
             out_of_range=self.out_of_range,
             comms=comms if comms is not None else CommsSpec(),
             may_fall_back=may_fall_back,
-            semantics=ColumnWiseSemantics(column_wise_semantics),
+            semantics=ColumnWiseSemantics(
+                column_wise_semantics or plan.column_wise_semantics or ColumnWiseSemantics.EXACT
+            ),
             variable_batch=self.variable_batch,
         )
         self.__dict__["_collectives"] = collectives

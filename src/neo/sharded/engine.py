@@ -12,7 +12,7 @@ from torch import Tensor
 
 from neo.comms.codecs import Codec
 from neo.comms.collectives import Collectives
-from neo.comms.spec import CODECS, CommsSpec
+from neo.comms.spec import CODECS, CommsSpec, is_hierarchical
 from neo.comms.two_step import TwoStepCollectives
 from neo.data.batch import SparseFeatures
 from neo.data.spec import OutOfRange
@@ -27,7 +27,6 @@ from neo.sharded.input_dist import InputDist
 from neo.sharded.layout import GroupLayout, make_layout
 from neo.sharded.lookups import LookupBuilder
 from neo.sharded.output_dist import OutputDist, Transfer, receive_pooled, send_pooled
-from neo.sharded.routes import is_hierarchical
 from neo.sharded.row_states import RowStates
 from neo.sharded.sources import SourceMaker, Sources
 from neo.sharded.unfused import UnfusedGroups

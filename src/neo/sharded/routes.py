@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 
-from neo.comms.spec import ExchangeMode
+from neo.comms.spec import ExchangeMode, is_hierarchical
 from neo.hardware.topology import node_of, ranks_of_node
 from neo.sharded.hops import Move, Route, Run
 from neo.sharded.layout import Layout, Slot
@@ -25,12 +25,6 @@ class PooledRun:
     begin: int
     run: Run
     slots: tuple[Slot, ...]
-
-
-def is_hierarchical(mode: ExchangeMode, world_size: int, local_world_size: int) -> bool:
-    """Return whether pooled vectors go by way of relays."""
-    several = 1 < local_world_size < world_size
-    return several and mode is not ExchangeMode.FLAT
 
 
 def pooled_runs(layout: Layout, rank: int) -> tuple[PooledRun, ...]:

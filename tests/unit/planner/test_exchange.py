@@ -2,10 +2,9 @@
 
 import pytest
 
-from neo.comms.spec import CommsSpec, ExchangeMode, is_hierarchical
+from neo.comms.spec import CommsSpec, ExchangeMode
 from neo.plan.sharding_plan import ShardingPlan
 from neo.planner.exchange import exchange_note, exchange_of, has_pooled_exchange, idle_comms
-from neo.sharded import routes
 from neo.strategy.summary import CommsUsed
 from unit.plan.builders import machine, plan_for, table, tables
 
@@ -61,13 +60,6 @@ def test_the_way_is_said_where_it_is_hierarchical() -> None:
     flat = CommsSpec(exchange=ExchangeMode.FLAT)
     assert (exchange_of(plan, flat), exchange_note(plan, flat)) == (ExchangeMode.FLAT, "")
     assert exchange_note(planned("data_parallel"), CommsSpec()) == ""
-
-
-def test_plan_and_execution_agree_on_the_way() -> None:
-    for mode in ExchangeMode:
-        for world_size in range(1, 9):
-            for per_node in range(1, world_size + 1):
-                assert is_hierarchical(mode, world_size, per_node) == routes.is_hierarchical(mode, world_size, per_node)
 
 
 def test_what_travelled_is_said_with_the_rule_of_its_scale() -> None:

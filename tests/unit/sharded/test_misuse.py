@@ -215,3 +215,21 @@ def test_other_input_and_learning_rates_that_are_none_are_refused() -> None:
 def test_a_negative_batch_size_is_refused() -> None:
     with pytest.raises(DataError, match="batch_size -3 is negative"):
         SparseFeatures(["f"], torch.tensor([1]), torch.tensor([1]), bag_counts=[1], batch_size=-3)
+
+
+def test_a_shard_call_of_its_own_does_what_the_plan_says() -> None:
+    table = TableSpec("t", 4, 8, ("f",))
+    base = plan_for([table], ShardingType.COLUMN_WISE, 2)
+    plan = ShardingPlan(2, 2, base.tables, column_wise_semantics=ColumnWiseSemantics.PER_SHARD)
+
+    def rank(comms: Collectives) -> tuple[bool, bool]:
+        found = []
+        for semantics in (None, ColumnWiseSemantics.EXACT):
+            collection = EmbeddingBagCollection([table], optimizer=SparseOptimizerSpec("rowwise_adagrad"))
+            collection.shard(
+                plan=plan, keys={"t": "t"}, collectives=comms, device=CPU, seed=0, column_wise_semantics=semantics
+            )
+            found.append(collection.engine.layout.shares_row_state)
+        return found[0], found[1]
+
+    assert run_ranks(2, rank) == [(False, True)] * 2
