@@ -87,7 +87,7 @@ class RowOptimizer(ABC):
             random_bits: Decides how 16-bit weights round; None rounds to the nearest.
             has_l2: Whether ``gradient`` went through ``add_l2``; else it happens here, in the memory of ``gradient``.
         """
-        values = weight.index_select(0, rows).float()
+        values = read_rows(weight, rows).float()
         if not has_l2 and self._has_l2:
             gradient.add_(values, alpha=self.spec.weight_decay)
         if self.spec.weight_decay and self.spec.weight_decay_mode is WeightDecayMode.DECOUPLED:
@@ -249,14 +249,25 @@ def _root(second_moment: Tensor, eps: float) -> Tensor:
     return root.add_(eps)
 
 
+def read_rows(matrix: Tensor, rows: Tensor) -> Tensor:
+    """Return ``matrix[rows]``, ``[U, D]`` of the same type."""
+    if not _is_even(matrix):
+        return matrix.index_select(0, rows)
+    return matrix.view(torch.complex128).index_select(0, rows).view(matrix.dtype)
+
+
 def _write_rows(target: Tensor, rows: Tensor, values: Tensor) -> None:
     """Set ``target[rows]`` to ``values``, of the same type and in one piece of memory."""
-    row_bytes = values[0].numel() * values.element_size() if rows.numel() else 0
-    is_even = target.dim() == 2 and not row_bytes % 16 and not target.data_ptr() % 16 and target.is_contiguous()
-    if is_even and target.device.type == "cpu":
-        # The copy costs by the element, so it is told of fewer and larger ones.
+    if _is_even(target):
         target, values = target.view(torch.complex128), values.view(torch.complex128)
     target.index_copy_(0, rows, values)
+
+
+def _is_even(matrix: Tensor) -> bool:
+    """Return whether rows are whole 16-byte elements: a CPU's copy costs by the element, so few and large ones win."""
+    if matrix.device.type != "cpu" or matrix.dim() != 2 or not matrix.numel() or not matrix.is_contiguous():
+        return False
+    return not matrix.shape[1] * matrix.element_size() % 16 and not matrix.data_ptr() % 16
 
 
 def create_row_optimizer(spec: SparseOptimizerSpec) -> RowOptimizer:

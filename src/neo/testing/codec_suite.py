@@ -3,7 +3,12 @@
 ```python
 class TestMine(CodecSuite):
     codec = "mine"  # registered in neo.comms.spec.CODECS; or codec = MyCodec
+
+    def wire_bytes(self, widths):  # leave it out where the codec states no size
+        return 2 * sum(widths)
 ```
+
+``honours_scale = True`` says that the loss scale has to work. ``docs/extending.md`` has a whole example.
 
 Shapes: R rows (samples), V vectors in each, D the sum of their widths.
 """

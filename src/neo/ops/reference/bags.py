@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from neo.optim.sparse import read_rows
+
 # Source: 512 KiB of float32 per temporary: the fastest of 128 KiB to 1 MiB on a core with 2 MiB of L2
 # (benchmarks/ops.py, 2026-11-30).
 _CPU_BLOCK_VALUES = 1 << 17
@@ -58,7 +60,7 @@ def sum_bags(matrix: Tensor, ids: Tensor, offsets: Tensor, factors: Tensor | Non
 
 
 def _sum_in_float32(matrix: Tensor, ids: Tensor, offsets: Tensor, factors: Tensor | None) -> Tensor:
-    rows = matrix.index_select(0, ids).float()
+    rows = read_rows(matrix, ids).float()
     if offsets.numel() - 1 == ids.numel() and factors is None and bool((offsets.diff() == 1).all()):
         return rows
     return _embedding_bag(rows, torch.arange(ids.numel(), device=ids.device), offsets, factors)
