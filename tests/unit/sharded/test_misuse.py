@@ -85,7 +85,7 @@ def whole(rank: int = 0, **changes: Any) -> TablePlan:
     [
         (ShardingPlan(1, 1, {"t": whole()}), "plan.world_size: the plan was made for 1, but this run has 2"),
         (ShardingPlan(2, 2, {"other": whole()}), "plan.tables.t: this table of the model is not in the plan"),
-        (ShardingPlan(2, 2, {"t": whole(3)}), "rank 3 is outside [0, 2)"),
+        (ShardingPlan(2, 2, {"t": whole(3)}), "is on no rank of this world; write a rank from 0 to 1"),
         (
             ShardingPlan(2, 2, {"t": TablePlan(ShardingType.ROW_WISE, (Shard(0, 0, 3, 0, 4), Shard(1, 2, 4, 0, 4)))}),
             "rows [2, 3) are in more than one shard",
