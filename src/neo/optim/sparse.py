@@ -5,6 +5,7 @@ Shapes: U unique rows, D columns. Arithmetic and states are float32 whatever the
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,6 +16,26 @@ from neo.optim.spec import SPARSE_OPTIMIZERS, SparseOptimizerSpec, WeightDecayMo
 State = dict[str, Tensor]
 
 _SMALLEST_EPS = torch.finfo(torch.float32).tiny
+
+
+@dataclass(frozen=True)
+class RowStep:
+    """One step of the touched rows.
+
+    Attributes:
+        rows: ``[U]`` int64, each row at most once.
+        gradient: ``[U, D]`` float32, already summed over all duplicates of the global batch, L2 decay included.
+        lr: Learning rate of this step.
+        number: Number of this step, from 1.
+        mean_squares: ``[U]`` mean of the squared gradient over the columns of the whole table, where the rows are those
+            of a column shard and the optimizer is row-wise; None takes the mean over D.
+    """
+
+    rows: Tensor
+    gradient: Tensor
+    lr: float
+    number: int
+    mean_squares: Tensor | None = None
 
 
 class RowOptimizer(ABC):
@@ -32,17 +53,8 @@ class RowOptimizer(ABC):
         """Return the state before the first step, by name."""
 
     @abstractmethod
-    def move(
-        self,
-        values: Tensor,
-        state: State,
-        rows: Tensor,
-        gradient: Tensor,
-        lr: float,
-        step: int,
-        mean_squares: Tensor | None,
-    ) -> None:
-        """Apply one step, without weight decay, to ``values`` ``[U, D]`` float32 and to the state of ``rows``."""
+    def move(self, values: Tensor, state: State, step: RowStep) -> None:
+        """Apply one step to ``values`` ``[U, D]`` float32, the touched rows, and to their state."""
 
     @property
     def _has_l2(self) -> bool:
@@ -92,7 +104,7 @@ class RowOptimizer(ABC):
             gradient.add_(values, alpha=self.spec.weight_decay)
         if self.spec.weight_decay and self.spec.weight_decay_mode is WeightDecayMode.DECOUPLED:
             values.add_(values, alpha=-lr * self.spec.weight_decay)
-        self.move(values, state, rows, gradient, lr, step, mean_squares)
+        self.move(values, state, RowStep(rows, gradient, lr, step, mean_squares))
         if random_bits is not None and weight.dtype is not torch.float32:
             values = round_at_random(values, random_bits, weight.dtype)
         _write_rows(weight, rows, values.to(weight.dtype))
@@ -105,18 +117,9 @@ class SGD(RowOptimizer):
         """Return no state."""
         return {}
 
-    def move(
-        self,
-        values: Tensor,
-        state: State,
-        rows: Tensor,
-        gradient: Tensor,
-        lr: float,
-        step: int,
-        mean_squares: Tensor | None,
-    ) -> None:
+    def move(self, values: Tensor, state: State, step: RowStep) -> None:
         """Apply one step; see the base class."""
-        values.add_(gradient, alpha=-lr)
+        values.add_(step.gradient, alpha=-step.lr)
 
 
 class AdaGrad(RowOptimizer):
@@ -130,20 +133,11 @@ class AdaGrad(RowOptimizer):
             )
         }
 
-    def move(
-        self,
-        values: Tensor,
-        state: State,
-        rows: Tensor,
-        gradient: Tensor,
-        lr: float,
-        step: int,
-        mean_squares: Tensor | None,
-    ) -> None:
+    def move(self, values: Tensor, state: State, step: RowStep) -> None:
         """Apply one step; see the base class."""
-        total = state["sum"].index_select(0, rows).addcmul_(gradient, gradient)
-        _write_rows(state["sum"], rows, total)
-        values.addcdiv_(gradient, _root(total, self.spec.eps), value=-lr)
+        total = state["sum"].index_select(0, step.rows).addcmul_(step.gradient, step.gradient)
+        _write_rows(state["sum"], step.rows, total)
+        values.addcdiv_(step.gradient, _root(total, self.spec.eps), value=-step.lr)
 
 
 class RowwiseAdaGrad(RowOptimizer):
@@ -156,20 +150,11 @@ class RowwiseAdaGrad(RowOptimizer):
         """Return ``sum`` ``[rows]``."""
         return {"sum": torch.full((num_rows,), self.spec.initial_accumulator, dtype=torch.float32, device=device)}
 
-    def move(
-        self,
-        values: Tensor,
-        state: State,
-        rows: Tensor,
-        gradient: Tensor,
-        lr: float,
-        step: int,
-        mean_squares: Tensor | None,
-    ) -> None:
+    def move(self, values: Tensor, state: State, step: RowStep) -> None:
         """Apply one step; see the base class."""
-        total = state["sum"].index_select(0, rows).add_(_mean_squares(gradient, mean_squares))
-        _write_rows(state["sum"], rows, total)
-        values.addcmul_(gradient, _root(total, self.spec.eps).reciprocal_().unsqueeze(1), value=-lr)
+        total = state["sum"].index_select(0, step.rows).add_(_mean_squares(step.gradient, step.mean_squares))
+        _write_rows(state["sum"], step.rows, total)
+        values.addcmul_(step.gradient, _root(total, self.spec.eps).reciprocal_().unsqueeze(1), value=-step.lr)
 
 
 class Adam(RowOptimizer):
@@ -182,23 +167,19 @@ class Adam(RowOptimizer):
             for name in ("exp_avg", "exp_avg_sq")
         }
 
-    def move(
-        self,
-        values: Tensor,
-        state: State,
-        rows: Tensor,
-        gradient: Tensor,
-        lr: float,
-        step: int,
-        mean_squares: Tensor | None,
-    ) -> None:
+    def move(self, values: Tensor, state: State, step: RowStep) -> None:
         """Apply one step; see the base class."""
         beta1, beta2 = self.spec.beta1, self.spec.beta2
-        first = _moved_average(state["exp_avg"], rows, gradient, beta1)
-        second = state["exp_avg_sq"].index_select(0, rows).mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        _write_rows(state["exp_avg_sq"], rows, second)
-        scale = math.sqrt(1 - beta2**step)  # of the root, moved over to the other operands: one pass less
-        values.addcdiv_(first, _root(second, self.spec.eps * scale), value=-lr * scale / (1 - beta1**step))
+        first = _moved_average(state["exp_avg"], step.rows, step.gradient, beta1)
+        second = (
+            state["exp_avg_sq"]
+            .index_select(0, step.rows)
+            .mul_(beta2)
+            .addcmul_(step.gradient, step.gradient, value=1 - beta2)
+        )
+        _write_rows(state["exp_avg_sq"], step.rows, second)
+        scale = math.sqrt(1 - beta2**step.number)  # of the root, moved over to the other operands: one pass less
+        values.addcdiv_(first, _root(second, self.spec.eps * scale), value=-step.lr * scale / (1 - beta1**step.number))
 
 
 class PartialRowwiseAdam(RowOptimizer):
@@ -211,23 +192,14 @@ class PartialRowwiseAdam(RowOptimizer):
             "exp_avg_sq": torch.zeros(num_rows, dtype=torch.float32, device=device),
         }
 
-    def move(
-        self,
-        values: Tensor,
-        state: State,
-        rows: Tensor,
-        gradient: Tensor,
-        lr: float,
-        step: int,
-        mean_squares: Tensor | None,
-    ) -> None:
+    def move(self, values: Tensor, state: State, step: RowStep) -> None:
         """Apply one step; see the base class."""
         beta1, beta2 = self.spec.beta1, self.spec.beta2
-        first = _moved_average(state["exp_avg"], rows, gradient, beta1)
-        second = _moved_average(state["exp_avg_sq"], rows, _mean_squares(gradient, mean_squares), beta2)
-        scale = math.sqrt(1 - beta2**step)
+        first = _moved_average(state["exp_avg"], step.rows, step.gradient, beta1)
+        second = _moved_average(state["exp_avg_sq"], step.rows, _mean_squares(step.gradient, step.mean_squares), beta2)
+        scale = math.sqrt(1 - beta2**step.number)
         factors = _root(second, self.spec.eps * scale).reciprocal_().unsqueeze(1)
-        values.addcmul_(first, factors, value=-lr * scale / (1 - beta1**step))
+        values.addcmul_(first, factors, value=-step.lr * scale / (1 - beta1**step.number))
 
 
 def _mean_squares(gradient: Tensor, given: Tensor | None) -> Tensor:
