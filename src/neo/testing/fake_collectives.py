@@ -1,6 +1,7 @@
 """Ranks as threads of one process: the collectives of a whole world without any process group."""
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -19,6 +20,9 @@ class _Done:
 class FakeWorld:
     """The meeting place of the ranks. A rank that fails breaks it, so that no other rank waits for ever.
 
+    One rank runs at a time, until it waits for the others: threads that compete for the interpreter at every step would
+    take several times as long, and the order of events would be left to chance.
+
     Args:
         world_size: Number of ranks.
         timeout_s: How long a rank waits for the others before it gives up with ``BrokenBarrierError``.
@@ -26,20 +30,39 @@ class FakeWorld:
 
     def __init__(self, world_size: int, timeout_s: float = 20.0) -> None:
         self.world_size = world_size
-        self._barrier = threading.Barrier(world_size, timeout=timeout_s)
+        self.turn = threading.Condition()  # held by the rank that runs
+        self._timeout_s = timeout_s
         self._slots: list[object] = [None] * world_size
+        self._values: list[object] = []
+        self._arrived = 0
+        self._meetings = 0
+        self._is_broken = False
 
     def exchange(self, rank: int, value: object) -> list[object]:
         """Return the values of all ranks; every rank calls it once per collective."""
-        self._slots[rank] = value
-        self._barrier.wait()
-        values = list(self._slots)
-        self._barrier.wait()
-        return values
+        with self.turn:
+            self._slots[rank] = value
+            self._arrived += 1
+            meeting = self._meetings
+            if self._arrived == self.world_size:
+                self._values, self._arrived = list(self._slots), 0
+                self._meetings += 1
+                self.turn.notify_all()
+            deadline = time.monotonic() + self._timeout_s
+            while self._meetings == meeting and not self._is_broken:
+                was_woken = self.turn.wait(max(0.0, deadline - time.monotonic()))
+                if not was_woken and self._meetings == meeting:
+                    self.abort()
+            if self._meetings == meeting:
+                raise threading.BrokenBarrierError
+            # The next meeting cannot end before this rank has come to it, so these are still the values of this one.
+            return list(self._values)
 
     def abort(self) -> None:
         """Wake every waiting rank with an error."""
-        self._barrier.abort()
+        with self.turn:
+            self._is_broken = True
+            self.turn.notify_all()
 
 
 class FakeCollectives(Collectives):
@@ -91,7 +114,8 @@ def run_ranks(world_size: int, function: Callable[[Collectives], R], timeout_s: 
 
     def run(rank: int) -> None:
         try:
-            results[rank] = function(FakeCollectives(world, rank))
+            with world.turn:
+                results[rank] = function(FakeCollectives(world, rank))
         except BaseException as error:
             errors[rank] = error
             world.abort()
