@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from neo.comms.collectives import Collectives, Work
+from neo.hardware.topology import node_of, ranks_of_node, relay_of
 
 
 class TwoStepCollectives(Collectives):
@@ -25,14 +26,16 @@ class TwoStepCollectives(Collectives):
         self._inner = inner
         self.traffic = inner.traffic
         self._per_node = local_world_size
-        first = inner.rank // local_world_size * local_world_size
-        self._peers = range(first, min(first + local_world_size, inner.world_size))
+        own_node = node_of(inner.rank, local_world_size)
+        self._peers = ranks_of_node(own_node, inner.world_size, local_world_size)
         nodes = -(-inner.world_size // local_world_size)
-        self._relays_of_own = [self._relay(node, inner.rank) for node in range(nodes)]
+        self._relays_of_own = [relay_of(node, inner.rank, inner.world_size, local_world_size) for node in range(nodes)]
         # Final ranks that each peer of this node relays for.
         self._relayed = {
             peer: [
-                final for final in range(inner.world_size) if self._relay(inner.rank // local_world_size, final) == peer
+                final
+                for final in range(inner.world_size)
+                if relay_of(own_node, final, inner.world_size, local_world_size) == peer
             ]
             for peer in self._peers
         }
@@ -59,7 +62,7 @@ class TwoStepCollectives(Collectives):
             to_finals[final] = sum(row[position] for row in sizes)
         from_relays = [0] * self.world_size
         for node, relay in enumerate(self._relays_of_own):
-            senders = range(node * self._per_node, min((node + 1) * self._per_node, self.world_size))
+            senders = ranks_of_node(node, self.world_size, self._per_node)
             from_relays[relay] = sum(output_splits[sender] for sender in senders)
         return self._inner.all_to_all(output, onward, from_relays, to_finals)
 
@@ -91,8 +94,3 @@ class TwoStepCollectives(Collectives):
         self._inner.all_to_all(received, message, from_peers, to_peers).wait()
         told: list[list[int]] = received.view(len(self._peers), own).tolist()
         return told
-
-    def _relay(self, node: int, final: int) -> int:
-        first = node * self._per_node
-        size = min(self._per_node, self.world_size - first)
-        return first + final % self._per_node % size

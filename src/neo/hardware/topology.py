@@ -14,6 +14,12 @@ def ranks_of_node(node: int, world_size: int, local_world_size: int) -> range:
     return range(min(begin, world_size), min(begin + local_world_size, world_size))
 
 
+def relay_of(node: int, final: int, world_size: int, local_world_size: int) -> int:
+    """Return the rank of ``node`` that relays for the rank ``final``: its peer in place, so that all NICs are used."""
+    ranks = ranks_of_node(node, world_size, local_world_size)
+    return ranks[final % local_world_size % len(ranks)]
+
+
 def link_between(first: int, second: int, hardware: HardwareSpec) -> Link | None:
     """Return the link that joins two ranks: scale-up inside a node, scale-out between nodes, None to itself.
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.sharding_plan import ColumnWiseSemantics, Shard, ShardingPlan, TablePlan
+from neo.planner.semantics import shares_row_state
 from neo.tables.spec import Pooling, TableSpec
 
 
@@ -171,12 +172,6 @@ class Layout:
         return len(self.bag_classes) == 1 and self.bag_classes[0].source is None
 
 
-def shares_row_state(placement: TablePlan, optimizer: SparseOptimizerSpec, semantics: ColumnWiseSemantics) -> bool:
-    """Return whether the column shards of a table must share what a row-wise optimizer keeps per row."""
-    exact = semantics is ColumnWiseSemantics.EXACT
-    return exact and optimizer.is_rowwise and not placement.is_replicated and len(placement.column_ranges) > 1
-
-
 @dataclass(frozen=True)
 class _GroupKey:
     weighted: bool
@@ -230,7 +225,8 @@ def make_layout(
         key = _GroupKey(
             weighted=table.weighted,
             kernel=placement.kernel,
-            shares=shares_row_state(placement, optimizers[index], semantics),
+            shares=not replicated[index]
+            and shares_row_state(len(placement.column_ranges), optimizers[index], semantics),
             optimizer=distinct.index(optimizers[index]),
             sequence_table=index if table.pooling is Pooling.NONE else -1,
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby
 
 from neo.comms.spec import ExchangeMode, is_hierarchical
-from neo.hardware.topology import node_of, ranks_of_node
+from neo.hardware.topology import node_of, ranks_of_node, relay_of
 from neo.sharded.hops import Move, Route, Run
 from neo.sharded.layout import Layout, Slot
 
@@ -81,8 +81,7 @@ class _Nodes:
         return ranks_of_node(node, self.world_size, self.local_world_size)
 
     def relay(self, node: int, final: int) -> int:
-        ranks = self.ranks(node)
-        return ranks[final % self.local_world_size % len(ranks)]
+        return relay_of(node, final, self.world_size, self.local_world_size)
 
     def relayed_by(self, relay: int) -> tuple[int, ...]:
         node = self.of(relay)

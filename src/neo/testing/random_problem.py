@@ -13,6 +13,7 @@ from neo.comms.spec import CommsSpec, ExchangeMode
 from neo.ops.spec import Device, refusal
 from neo.optim.spec import SparseOptimizerSpec, WeightDecayMode
 from neo.plan.sharding_plan import ColumnWiseSemantics, Shard, ShardingPlan, ShardingType, TablePlan
+from neo.planner.semantics import shares_row_state
 from neo.tables.spec import Pooling, TableSpec, WeightsDtype
 from neo.testing.oracle import ReferenceInput
 from neo.testing.sharded_run import GlobalStep
@@ -164,11 +165,7 @@ class _Maker:
         preferred = str(self.rng.choice(self.choices.kernels))
         for kernel in (preferred, *self.choices.kernels, "reference"):
             shards = self.shards(table, kind, 4 if kernel == "fbgemm" else 1)
-            shares = (
-                optimizer.is_rowwise
-                and semantics is ColumnWiseSemantics.EXACT
-                and len(TablePlan(kind, shards).column_ranges) > 1
-            )
+            shares = shares_row_state(len(TablePlan(kind, shards).column_ranges), optimizer, semantics)
             widths = {shard.num_columns for shard in shards}
             refused = [
                 refusal(kernel, Device.CPU, table, width, optimizer, shares_row_state=shares) for width in widths
