@@ -6,7 +6,7 @@ For authors of ops backends, codecs and optimizers, in a test module of theirs::
         choices = Choices(kernels=("mine",))
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -28,8 +28,6 @@ _ROUNDING = {WeightsDtype.FP32: 0.0, WeightsDtype.FP16: 2.0**-10, WeightsDtype.B
 _SMALLEST_FP16 = 2.0**-24
 _MOST_HOPS = 2  # A vector passes its codec at most twice: to the relay in its node, and from there.
 _SLACK = 1.25  # Bounds are products of first order.
-
-RunRanks = Callable[[int, Callable[[Collectives], RunResult]], list[RunResult]]
 
 
 class ShardingSuite:
