@@ -30,7 +30,7 @@ def trainer(**options: Any) -> pl.Trainer:
         {"callbacks": [GradientAccumulationScheduler({0: 1})]},
         {"callbacks": [ModelSummary()]},
     ],
-    ids=str,
+    ids=["none", "bf16", "no clipping", "no accumulation", "accumulation of 1", "model summary"],
 )
 def test_supported_options_pass(options: dict[str, Any]) -> None:
     check_trainer(trainer(**options))
