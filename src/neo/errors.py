@@ -71,6 +71,10 @@ class DataError(NeoError):
     """The data is not what the configuration says: names file, place, column and value."""
 
 
+class CheckpointError(NeoError):
+    """A checkpoint is incomplete, damaged, of another model, or cannot be written: names the file and what differs."""
+
+
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
     """Return ``did you mean 'x'? Choices: ...`` for a name that is not among ``choices``."""
     ordered = sorted(choices)

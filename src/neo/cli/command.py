@@ -27,6 +27,16 @@ _JOBS = {Purpose.TRAIN: "neo.cli.train:train", Purpose.PLAN: "neo.cli.plan:plan"
 _SHOWS_ONLY = ("help", "hydra_help", "shell_completion", "info", "experimental_rerun")
 
 
+def run_train(arguments: Sequence[str]) -> int:
+    """Run ``neo train``; see ``run_command``."""
+    return run_command(Purpose.TRAIN, arguments)
+
+
+def run_plan(arguments: Sequence[str]) -> int:
+    """Run ``neo plan``; see ``run_command``."""
+    return run_command(Purpose.PLAN, arguments)
+
+
 def run_command(purpose: Purpose, arguments: Sequence[str]) -> int:
     """Check and run one command; return its exit code (see ``neo.cli.main``).
 

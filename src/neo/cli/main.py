@@ -1,27 +1,39 @@
-"""The command ``neo``: ``neo train`` and ``neo plan``, with Hydra's overrides behind them."""
+"""The command ``neo`` and its sub-commands; each is imported when it is asked for."""
 
+import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
 
-from neo.cli.command import run_command
-from neo.config.purpose import Purpose
 from neo.errors import did_you_mean
 
+
+@dataclass(frozen=True)
+class _Command:
+    """A sub-command: ``module:function``, which takes the arguments and returns the exit code, and what it does."""
+
+    run: str
+    purpose: str
+
+
 _COMMANDS = {
-    "train": (Purpose.TRAIN, "plan, start the workers, train, validate"),
-    "plan": (Purpose.PLAN, "plan only: where each table would go, and the bytes of each rank"),
+    "train": _Command("neo.cli.command:run_train", "plan, start the workers, train, validate"),
+    "plan": _Command("neo.cli.command:run_plan", "plan only: where each table would go, and the bytes of each rank"),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``neo COMMAND [overrides]`` and return its exit code.
+    """Run ``neo COMMAND [arguments]`` and return its exit code.
 
     Returns:
         0 done; 2 the configuration is wrong, nothing was started; 3 the plan is infeasible; 1 anything else.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in _COMMANDS:
-        return run_command(_COMMANDS[given[0]][0], given[1:])
+        module, name = _COMMANDS[given[0]].run.split(":")
+        run = cast(Callable[[Sequence[str]], int], getattr(importlib.import_module(module), name))
+        return run(given[1:])
     if not given or given[0] in ("-h", "--help"):
         print(_usage())
         return 0
@@ -30,9 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _usage() -> str:
+    width = max(map(len, _COMMANDS))
     lines = ["usage: neo COMMAND [key=value ...]", ""]
-    lines += [f"  neo {name:<6} {purpose}" for name, (_, purpose) in _COMMANDS.items()]
-    lines += ["", "neo COMMAND --cfg job shows the configuration, neo COMMAND --help the choices."]
+    lines += [f"  neo {name:<{width}} {command.purpose}" for name, command in _COMMANDS.items()]
+    lines += ["", "neo COMMAND --help says more; neo train --cfg job shows the configuration."]
     return "\n".join(lines)
 
 

@@ -1,0 +1,1 @@
+"""Checkpoints: sharded, atomic, free of the plan."""

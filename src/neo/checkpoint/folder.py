@@ -1,0 +1,96 @@
+"""Folders of checkpoints, torch-free: which are complete, which is the newest, and whether one is undamaged."""
+
+import hashlib
+import re
+from pathlib import Path
+
+from neo.checkpoint.manifest import MANIFEST, FileEntry, Manifest, read_manifest
+from neo.errors import CheckpointError
+
+FOLDER = "checkpoints"
+_NAME = re.compile(r"step_(\d{6,})")
+_BLOCK_BYTES = 1 << 22
+
+
+def step_name(step: int) -> str:
+    """Return the folder name of the checkpoint of a step."""
+    return f"step_{step:06d}"
+
+
+def complete_checkpoints(folder: Path) -> list[Path]:
+    """Return the complete checkpoints in a folder, by step, oldest first; none if there is no such folder."""
+    if not folder.is_dir():
+        return []
+    found = [(int(match[1]), path) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
+    return [path for _, path in sorted(found) if is_complete(path)]
+
+
+def is_complete(path: Path) -> bool:
+    """Return whether a checkpoint has all its files in their sizes; the content is not read."""
+    try:
+        return not _wrong_sizes(path, read_manifest(path))
+    except CheckpointError:
+        return False
+
+
+def find_checkpoint(path: Path) -> Path:
+    """Return the checkpoint that a path means: itself, or the newest complete one of a folder or a run folder.
+
+    Raises:
+        CheckpointError: There is no such path, the checkpoint is incomplete, or the folder holds no complete one.
+    """
+    if not path.exists():
+        raise CheckpointError(f"'{path}' does not exist; name a checkpoint, a folder of them, or a run folder")
+    if (path / MANIFEST).exists() or _NAME.fullmatch(path.name):
+        wrong = _wrong_sizes(path, read_manifest(path))
+        if wrong:
+            raise CheckpointError(f"'{path}' is damaged: {wrong[0]}; take another checkpoint")
+        return path
+    for folder in (path / FOLDER, path):
+        if found := complete_checkpoints(folder):
+            return found[-1]
+    raise CheckpointError(f"'{path}' holds no complete checkpoint")
+
+
+def verify(path: Path) -> Manifest:
+    """Read every file of a checkpoint and return its manifest.
+
+    Raises:
+        CheckpointError: A file is missing, cut off or changed; names it.
+    """
+    manifest = read_manifest(path)
+    for wrong in _wrong_sizes(path, manifest):
+        raise CheckpointError(f"'{path}' is damaged: {wrong}; take another checkpoint")
+    for name, entry in manifest.files.items():
+        if file_entry(path / name).sha256 != entry.sha256:
+            raise CheckpointError(f"'{path}' is damaged: the content of {name} has changed; take another checkpoint")
+    return manifest
+
+
+def file_entry(path: Path) -> FileEntry:
+    """Return size and checksum of a file.
+
+    Raises:
+        CheckpointError: It cannot be read.
+    """
+    digest = hashlib.sha256()
+    num_bytes = 0
+    try:
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK_BYTES):
+                digest.update(block)
+                num_bytes += len(block)
+    except OSError as error:
+        raise CheckpointError(f"'{path}' cannot be read: {error.strerror}") from None
+    return FileEntry(num_bytes, digest.hexdigest())
+
+
+def _wrong_sizes(path: Path, manifest: Manifest) -> list[str]:
+    wrong = []
+    for name, entry in manifest.files.items():
+        file = path / name
+        if not file.is_file():
+            wrong.append(f"{name} is missing")
+        elif file.stat().st_size != entry.num_bytes:
+            wrong.append(f"{name} has {file.stat().st_size} bytes, not {entry.num_bytes}")
+    return wrong
