@@ -76,6 +76,7 @@ class PooledLookup(ABC):
         self.optimizer = optimizer
         self.device = device
         self.seed = seed
+        self.num_steps = 0  # taken so far; bias correction and random rounding depend on it
 
     @property
     def output_dim(self) -> int:

@@ -130,6 +130,7 @@ class ShardedEngine:
             unfused=UnfusedGroups(sharing, [self._lookups[index] for index in sharing], row_states),
         )
         self._anchor = torch.zeros((), requires_grad=True, device=device)
+        self._steps_before = 0
         self.batch_sizes: tuple[int, ...] = (0,) * collectives.world_size
         self.last_results: tuple[Tensor, ...] = ()
         self._fill(keys, seed)
@@ -173,6 +174,17 @@ class ShardedEngine:
     def num_backwards(self) -> int:
         """Backwards so far, each of which was one optimizer step."""
         return self._output_dist.num_backwards
+
+    @property
+    def num_steps(self) -> int:
+        """Optimizer steps of the tables' whole life, those before a checkpoint was loaded included."""
+        return self._steps_before + self.num_backwards
+
+    def set_num_steps(self, num_steps: int) -> None:
+        """Go on as if so many steps had been taken."""
+        self._steps_before = num_steps - self.num_backwards
+        for _, lookup in self._all_lookups():
+            lookup.num_steps = num_steps
 
     def local_shards(self, table_index: int) -> list[tuple[Shard, Tensor, dict[str, Tensor]]]:
         """Return this rank's shards of a table with their weights and optimizer states, as views."""

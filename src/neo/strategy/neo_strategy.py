@@ -3,22 +3,28 @@
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
 from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.types import STEP_OUTPUT
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
+from neo.checkpoint.compare import table_entries
+from neo.checkpoint.folder import find_checkpoint
+from neo.checkpoint.manifest import Facts, TableEntry
+from neo.checkpoint.store import load_rest, load_tables, save_checkpoint
 from neo.comms.collectives import TorchCollectives, Traffic
 from neo.comms.spec import CommsSpec
 from neo.data.spec import Uneven
-from neo.errors import ConfigError, Finding, UnsupportedError, unknown_name
+from neo.errors import CheckpointError, ConfigError, Finding, UnsupportedError, unknown_name
 from neo.hardware.spec import HardwareConfig
 from neo.ops.spec import AUTO, Device
 from neo.plan.check import check_plan
@@ -64,6 +70,11 @@ class NeoStrategy(DDPStrategy):
         fingerprints: More values that must be equal on all ranks, by name.
         ddp_kwargs: Passed on to Lightning's DDPStrategy and DistributedDataParallel.
 
+    Attributes:
+        plan_fingerprint: Of plan and tables; empty before ``setup``.
+        checkpoint_facts: Gives what a checkpoint's manifest says of the run; None says what the Trainer knows.
+        checkpoint_copies: Files and folders that every checkpoint keeps a copy of, by their name there.
+
     Raises:
         ConfigError: ``sharding``, ``column_wise_semantics`` or ``uneven`` is no such name, or ``plan`` was made with
             other semantics.
@@ -101,7 +112,11 @@ class NeoStrategy(DDPStrategy):
         self._unstepped: set[str] = set()  # collections that had a backward since the last optimizer step
         self._deals_samples: bool | None = None
         self._sent: tuple[Traffic, int] | None = None  # of the embedding exchange, and the ranks of a full node
+        self._executed: tuple[ShardingPlan | None, ColumnWiseSemantics] = (None, ColumnWiseSemantics.EXACT)
+        self._loading: Path | None = None
         self.plan_fingerprint = ""
+        self.checkpoint_facts: Callable[[], Facts] | None = None
+        self.checkpoint_copies: Mapping[str, Path] = {}
 
     @property
     def traffic(self) -> TrafficBytes:
@@ -143,6 +158,8 @@ class NeoStrategy(DDPStrategy):
         if findings:
             raise ConfigError([finding.under("plan") for finding in findings])
         self._sent = (collectives.traffic, plan.local_world_size)
+        semantics = plan.column_wise_semantics or self._sharding.semantics
+        self._executed = (plan, semantics)
         for path, collection in collections.items():
             collection.shard(
                 plan=plan,
@@ -152,7 +169,7 @@ class NeoStrategy(DDPStrategy):
                 seed=self._seed,
                 comms=self._comms,
                 may_fall_back=self._backend == AUTO,
-                column_wise_semantics=plan.column_wise_semantics or self._sharding.semantics,
+                column_wise_semantics=semantics,
             )
 
     def _make_plan(self, collections: Mapping[str, EmbeddingBagCollection]) -> ShardingPlan:
@@ -239,19 +256,93 @@ class NeoStrategy(DDPStrategy):
             deal_over_ranks(dataloader, rank=self.global_rank, world_size=self.world_size, seed=self._seed)
         return InStepLoader(dataloader, policy=self._uneven, collectives=TorchCollectives())
 
+    @property
+    @override
+    def restore_checkpoint_after_setup(self) -> bool:
+        """Tables can be read once they are sharded."""
+        return True
+
     @override
     def save_checkpoint(
         self, checkpoint: dict[str, Any], filepath: str | os.PathLike[str], storage_options: Any = None
     ) -> None:
-        """Refuse: Lightning's checkpoint would hold the dense part alone, without an error.
+        """Write a checkpoint folder with the sharded tables and what Lightning wants to keep. Every rank calls it.
 
         Raises:
-            UnsupportedError: Always.
+            CheckpointError: Any rank cannot write; every rank raises, and earlier checkpoints are untouched.
         """
-        raise UnsupportedError(
-            f"cannot save {filepath}: Lightning's checkpoint would leave out the sharded embedding tables; "
-            f"use Trainer(enable_checkpointing=False)"
+        assert self.lightning_module is not None
+        trainer = self.lightning_module.trainer
+        facts = Facts(trainer.global_step, trainer.current_epoch, plan_fingerprint=self.plan_fingerprint)
+        save_checkpoint(
+            Path(filepath),
+            collections=self._collections,
+            keys=self._keys,
+            entries=self._entries,
+            rest=checkpoint,
+            facts=facts if self.checkpoint_facts is None else self.checkpoint_facts(),
+            copies=self.checkpoint_copies,
+            collectives=TorchCollectives(),
         )
+
+    @override
+    def load_checkpoint(
+        self, checkpoint_path: str | os.PathLike[str], weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Return what Lightning kept in a checkpoint; ``load_model_state_dict`` reads the tables.
+
+        Raises:
+            CheckpointError: The checkpoint is incomplete or damaged.
+        """
+        self._loading = find_checkpoint(Path(checkpoint_path))
+        return load_rest(self._loading)
+
+    @override
+    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
+        """Read the tables, and set the dense part. Outside of training the optimizer states are left alone.
+
+        Raises:
+            CheckpointError: The checkpoint is damaged, or of another model; says what differs.
+        """
+        assert self.lightning_module is not None
+        assert self._loading is not None
+        is_training = self.lightning_module.trainer.state.fn == TrainerFn.FITTING
+        self._load(self._loading, checkpoint, weights_only=not is_training, strict=strict)
+
+    def load_weights(self, path: str | os.PathLike[str]) -> None:
+        """Read the weights of tables and dense part alone; optimizers and steps begin anew. Every rank calls it.
+
+        Raises:
+            CheckpointError: The checkpoint is incomplete or damaged, or its tables or dense parameters are others.
+        """
+        found = find_checkpoint(Path(path))
+        self._load(found, load_rest(found), weights_only=True, strict=True)
+
+    def _load(self, path: Path, rest: Mapping[str, Any], *, weights_only: bool, strict: bool) -> None:
+        assert self.lightning_module is not None
+        load_tables(
+            path,
+            collections=self._collections,
+            keys=self._keys,
+            entries=self._entries,
+            collectives=TorchCollectives(),
+            weights_only=weights_only,
+        )
+        try:
+            self.lightning_module.load_state_dict(rest["state_dict"], strict=strict)
+        except RuntimeError as error:
+            raise CheckpointError(f"'{path}' is a checkpoint of another model: {error}") from None
+
+    @property
+    def _keys(self) -> dict[str, dict[str, str]]:
+        return {path: plan_keys(path, collection) for path, collection in self._collections.items()}
+
+    @property
+    def _entries(self) -> tuple[TableEntry, ...]:
+        """What a checkpoint says of the tables."""
+        collections = self._collections
+        plan, semantics = self._executed
+        return table_entries(tables_by_key(collections), optimizers_by_key(collections), plan=plan, semantics=semantics)
 
 
 def _check_semantics(plan: ShardingPlan, asked: ColumnWiseSemantics | None) -> None:

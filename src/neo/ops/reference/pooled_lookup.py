@@ -46,7 +46,6 @@ class ReferencePooledLookup(PooledLookup):
         ]
         self._readers = [self._readers_of(group) for group in range(len(self._groups))]
         self._lr = optimizer.lr
-        self._steps = 0
         self._anchor = torch.zeros((), requires_grad=True)  # makes the output require a gradient
 
     def __call__(self, values: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
@@ -104,11 +103,11 @@ class ReferencePooledLookup(PooledLookup):
     @torch.no_grad()
     def apply(self, merged: Sequence[MergedGradient], mean_squares: Sequence[Tensor] | None = None) -> None:
         """Apply one step; see the base class."""
-        self._steps += 1
+        self.num_steps += 1
         for group, members in zip(self._groups, self._members, strict=True):
             for start, table in zip(group.starts, members, strict=False):
                 squares = None if mean_squares is None else mean_squares[table]
-                group.step(merged[table].rows + start, merged[table].gradient, self._lr, self._steps, squares)
+                group.step(merged[table].rows + start, merged[table].gradient, self._lr, self.num_steps, squares)
 
     @torch.no_grad()
     def weights_gradient(self, values: Tensor, offsets: Tensor, weights: Tensor, gradient: Tensor) -> Tensor:
@@ -126,10 +125,10 @@ class ReferencePooledLookup(PooledLookup):
 
     def step(self, values: Tensor, offsets: Tensor, weights: Tensor | None, gradient: Tensor, lr: float) -> None:
         """Apply one fused step: ``merge``, ``add_decay`` and ``apply``, without keeping the merged gradients."""
-        self._steps += 1
+        self.num_steps += 1
         for group, readers, read in self._reads(values, offsets, weights):
             touched = group.touched(read, *self._rows_of_gradient(gradient, group, readers))
-            group.step_touched(touched, lr, self._steps)
+            group.step_touched(touched, lr, self.num_steps)
 
     @property
     def learning_rate(self) -> float:
