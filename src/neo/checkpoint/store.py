@@ -6,6 +6,7 @@ happens before that leaves earlier checkpoints as they were.
 
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -115,7 +116,7 @@ def load_tables(
     manifest = read_manifest(path)
     if differing := differences(manifest.tables, entries, weights_only=weights_only):
         raise CheckpointError("\n  ".join([f"'{path}' is a checkpoint of another model:", *differing]))
-    _together(collectives, path, lambda: _verify_share(path, manifest, collectives))
+    _together(collectives, path, lambda: _verify_share(path, manifest, collectives), doing="read")
     blocks: list[Block] = []
     merges = []
     for name, collection in collections.items():
@@ -172,8 +173,11 @@ def _write_tables(draft: Path, blocks: list[Block]) -> None:
 
 
 def _read_blocks(path: Path, blocks: list[Block], *, alone: bool = False) -> None:
-    with torch.no_grad():
-        load({}, storage_reader=FileSystemReader(path / _TABLES), planner=BlockLoadPlanner(blocks), no_dist=alone)
+    reader, planner = FileSystemReader(path / _TABLES), BlockLoadPlanner(blocks)
+    with torch.no_grad(), warnings.catch_warnings():
+        # One process on its own is what is meant.
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
+        load({}, storage_reader=reader, planner=planner, no_dist=alone)
 
 
 def _write_rest(draft: Path, rest: Mapping[str, Any], copies: Mapping[str, Path], rank: int) -> None:
