@@ -83,7 +83,8 @@ class ArrowEncoder:
 
         rows = self._reader.check(rows)
 
-        labels = to_labels(rows.column(self._data.label), self._data.label, place)
+        label = self._data.label
+        labels = np.zeros(count, np.float32) if label is None else to_labels(rows.column(label), label, place)
         values, weights, lengths = [], [], []
         ones = np.ones(count, dtype=np.int64)
         for column in self._schema.sparse:

@@ -22,6 +22,7 @@ _LIMITS: Mapping[str, tuple[float, float]] = {
     "limit_samples": (1, 2**62),
     "hash_buckets": (2, MAX_ROWS),
     "shuffle_window": (2, 2**31),
+    "num_workers": (0, 64),
     "num_samples": (1, 2**48),
     "val_samples": (0, 2**48),
     "num_dense": (0, 100_000),

@@ -82,7 +82,7 @@ class DataSpec:
         val_path: The same for validation; None if there is none.
         global_batch_size: Samples of a batch over all ranks; None for ``auto``.
         limit_samples: Train on the first so many samples only.
-        label: Column of the label.
+        label: Column of the label; None to read no label: every one is 0 then.
         dense: Dense columns.
         categorical: Columns with one id per sample.
         lists: Columns with any number of ids per sample.
@@ -93,6 +93,7 @@ class DataSpec:
         out_of_range: Policy for ids outside their table.
         shuffle: Whether training samples are shuffled in every epoch.
         shuffle_window: Samples that are shuffled among each other (and held in memory).
+        num_workers: Threads that read ahead: 0 reads in the step, from 2 on the first reads and the others encode.
         num_samples: Generated training samples; 0 for files.
         val_samples: Generated validation samples; 0 for files.
         num_dense: Generated dense features; 0 for files.
@@ -104,7 +105,7 @@ class DataSpec:
     val_path: Path | None
     global_batch_size: int | None
     limit_samples: int | None
-    label: str
+    label: str | None
     dense: tuple[str, ...]
     categorical: tuple[str, ...]
     lists: tuple[str, ...]
@@ -115,6 +116,7 @@ class DataSpec:
     out_of_range: OutOfRange
     shuffle: bool
     shuffle_window: int
+    num_workers: int
     num_samples: int
     val_samples: int
     num_dense: int
@@ -144,6 +146,13 @@ class DataSpec:
     def features(self) -> tuple[str, ...]:
         """Names of the sparse features that files declare, in the order of a batch's keys."""
         return self.categorical + self.lists
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that are read from files."""
+        label = () if self.label is None else (self.label,)
+        weights = tuple(name for name in self.list_weights if name is not None)
+        return (*label, *self.dense, *self.features, *weights)
 
     def path_of(self, split: Split) -> Path:
         """Return where the files of ``split`` are.
@@ -177,6 +186,7 @@ class DataConfig:
     out_of_range: str = "error"
     shuffle: bool | None = None
     shuffle_window: int | None = None
+    num_workers: int = 1
     num_samples: int | None = None
     val_samples: int | None = None
     num_dense: int | None = None
@@ -214,6 +224,7 @@ class DataConfig:
             out_of_range=OutOfRange(self.out_of_range),
             shuffle=not generated if self.shuffle is None else self.shuffle,
             shuffle_window=_or(self.shuffle_window, 65_536),
+            num_workers=self.num_workers,
             num_samples=_or(self.num_samples, 1_000_000) if generated else 0,
             val_samples=_or(self.val_samples, 100_000) if generated else 0,
             num_dense=_or(self.num_dense, 13) if generated else 0,

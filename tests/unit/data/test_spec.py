@@ -62,6 +62,7 @@ def test_unknown_names_are_suggested() -> None:
         ("limit_samples", 0, "0 is below the limit 1"),
         ("num_samples", 0, "0 is below the limit 1"),
         ("val_samples", -1, "-1 is below the limit 0; write 0 to 2^48"),
+        ("num_workers", -1, "-1 is below the limit 0; write 0 to 64"),
         ("num_dense", -1, "-1 is below the limit 0; write 0 to 100000"),
         ("zipf_exponent", -0.5, "-0.5 is below the limit 0; write 0 to 20"),
         ("zipf_exponent", float("nan"), "nan is not a finite number"),
