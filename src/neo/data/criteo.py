@@ -54,7 +54,7 @@ def check_rows(rows: ArrowRows, place: Callable[[ArrowRows, int], str]) -> Arrow
         else:
             continue
         table = table.set_column(index, name, column)
-    return ArrowRows(table, rows.files, rows.numbers)
+    return replace(rows, table=table)
 
 
 def _lower_hexadecimal(array: Any, column: str, place: Place) -> Any:

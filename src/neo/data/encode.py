@@ -20,13 +20,14 @@ from neo.data.columns import (
     to_labels,
     written_id,
 )
-from neo.data.hashing import HashIndex
+from neo.data.hashing import Hashes, HashIndex, hash_integers
+from neo.data.integer_index import IntegerIndex
+from neo.data.plain import MISSING_ROW
 from neo.data.reader import ArrowRows, Positions, Samples
 from neo.data.schema import DataSchema, SparseColumn
 from neo.data.spec import DataSpec, DenseTransform, Encoding, OutOfRange
 from neo.errors import DataError
 
-MISSING_ROW = 0
 UNSEEN_ROW = 1
 FIRST_KNOWN_ROW = 2
 SCALE_DENSE = "scale the column, or use data.dense_transform=log1p"
@@ -69,6 +70,12 @@ class ArrowEncoder:
             for column in schema.sparse
             if column.encoding is Encoding.VOCABULARY
         }
+        self._integer_indexes = {column.name: self._integer_index(column) for column in schema.sparse}
+
+    def _integer_index(self, column: SparseColumn) -> IntegerIndex | None:
+        if column.encoding is not Encoding.VOCABULARY or column.kind is not Kind.INTEGER:
+            return None
+        return IntegerIndex.of(self._schema.known_ids(column), first=FIRST_KNOWN_ROW, absent=UNSEEN_ROW)
 
     def encode(self, rows: ArrowRows) -> Samples:
         """Return the samples of ``rows``.
@@ -83,47 +90,114 @@ class ArrowEncoder:
 
         rows = self._reader.check(rows)
 
-        label = self._data.label
-        labels = np.zeros(count, np.float32) if label is None else to_labels(rows.column(label), label, place)
+        labels = self._labels(rows, place)
+        num_features = len(self._schema.sparse)
+        if not self._lists:
+            single = np.empty((num_features, count), dtype=np.int64)
+            for found, column in zip(single, self._schema.sparse, strict=True):
+                self._single_rows(rows, column, place, found)
+            return Samples(self._dense(rows, place), labels, num_features, None, single.reshape(-1), None)
         values, weights, lengths = [], [], []
         ones = np.ones(count, dtype=np.int64)
         for column in self._schema.sparse:
-            array = rows.column(column.name)
-            is_list = column.name in self._lists
-            bags = to_bags(array, column.name, place, self._separator) if is_list else Bags(ones, array)
-            lengths.append(bags.lengths)
-            values.append(self._rows_of(bags, column, place))
-            weights.append(self._weights_of(rows, bags, column, place))
+            if column.name in self._lists:
+                bags = to_bags(rows.column(column.name), column.name, place, self._separator)
+                values.append(self._rows_of(bags, column, place))
+                weights.append(self._weights_of(rows, bags, column, place))
+                lengths.append(bags.lengths)
+            else:
+                values.append(np.empty(count, dtype=np.int64))
+                self._single_rows(rows, column, place, values[-1])
+                weights.append(None)
+                lengths.append(ones)
         return Samples(
             dense=self._dense(rows, place),
             labels=labels,
-            num_features=len(self._schema.sparse),
-            lengths=np.stack(lengths) if self._lists else None,
-            values=np.concatenate(values) if values else np.empty(0, dtype=np.int64),
+            num_features=num_features,
+            lengths=np.stack(lengths),
+            values=np.concatenate(values),
             weights=_join_weights(values, weights),
         )
 
+    def _labels(self, rows: ArrowRows, place: Place) -> NDArray[np.float32]:
+        label = self._data.label
+        if label is None:
+            return np.zeros(len(rows), dtype=np.float32)
+        if label not in rows.plain:
+            return to_labels(rows.column(label), label, place)
+        plain = rows.plain[label]
+        with np.errstate(over="ignore"):  # What becomes infinite is no label either.
+            labels = plain.values.astype(np.float64).astype(np.float32)
+        if plain.missing is not None:
+            labels[plain.missing] = np.nan
+        return labels
+
+    def _single_rows(self, rows: ArrowRows, column: SparseColumn, place: Place, found: Positions) -> None:
+        """Write ``[B]`` rows of a column with one id per sample into ``found``."""
+        plain = rows.plain.get(column.name)
+        if plain is None:
+            bags = Bags(np.ones(len(rows), dtype=np.int64), rows.column(column.name))
+            found[:] = self._rows_of(bags, column, place)
+            return
+        found[:] = plain.values
+        if plain.is_rows:
+            return
+        if column.encoding is not Encoding.IDENTITY:
+            found[:] = self._rows_of_integers(found, column)
+            if plain.missing is not None:
+                found[plain.missing] = MISSING_ROW
+            return
+        last = column.num_embeddings - 1
+        if plain.missing is not None:
+            found[plain.missing] = 0
+        if found.size and found.view(np.uint64).max() >= last:  # a negative id is a huge one without its sign
+            found[:] = self._identity(Bags(np.ones(found.size, dtype=np.int64), plain.arrow()), column, place)
+        elif plain.missing is not None:
+            found[plain.missing] = last
+
+    def _rows_of_integers(self, ids: NDArray[np.int64], column: SparseColumn) -> Positions:
+        """Return ``[n]`` rows of whole numbers under ``hash`` or ``vocabulary``."""
+        index = self._integer_indexes[column.name]
+        if index is not None:
+            return index.find(ids)
+        return self.rows_of_hashes(column, hash_integers(ids))
+
+    def rows_of_hashes(self, column: SparseColumn, hashes: Hashes) -> Positions:
+        """Return ``[n]`` rows of hashed ids, none of them missing."""
+        if column.encoding is Encoding.HASH:
+            buckets = np.uint64(column.num_embeddings - 1)
+            found = (hashes - hashes // buckets * buckets).view(np.int64)  # numpy divides faster than it takes rests
+            found += 1
+            return found
+        found = self._indexes[column.name].find(hashes)
+        found += FIRST_KNOWN_ROW
+        found[found == FIRST_KNOWN_ROW - 1] = UNSEEN_ROW
+        return found
+
     def _dense(self, rows: ArrowRows, place: Place) -> NDArray[np.float32]:
-        columns = np.empty((len(self._schema.dense), len(rows)), dtype=np.float64)
-        for index, column in enumerate(self._schema.dense):
-            columns[index] = to_finite(rows.column(column.name), column.name, place)
-        if self._data.dense_transform is DenseTransform.LOG1P:
-            columns = np.log1p(np.maximum(columns, 0.0))
-        elif self._data.dense_transform is DenseTransform.STANDARDIZE:
-            columns -= np.array([[column.mean] for column in self._schema.dense]).reshape(-1, 1)
-            columns /= np.array([[column.deviation] for column in self._schema.dense]).reshape(-1, 1)
-        with np.errstate(over="ignore"):  # Told below, with its place.
-            dense = np.ascontiguousarray(columns.T, dtype=np.float32)
-        if not np.isfinite(dense).all():
-            self._check_range(dense, rows, place)
-            dense[np.isnan(dense)] = 0.0
-        return dense
+        """Return ``[B, D]``: one column at a time, so that it stays in the processor's cache."""
+        by_column = np.empty((len(self._schema.dense), len(rows)), dtype=np.float32)
+        for stored, column in zip(by_column, self._schema.dense, strict=True):
+            values, missing = _finite_column(rows, column.name, place)
+            if self._data.dense_transform is DenseTransform.LOG1P:
+                np.maximum(values, 0.0, out=values)
+                np.log1p(values, out=values)
+            elif self._data.dense_transform is DenseTransform.STANDARDIZE:
+                values -= column.mean
+                values /= column.deviation
+            with np.errstate(over="ignore"):  # Told below, with its place.
+                stored[:] = values
+            if missing is not None:
+                stored[missing] = 0.0
+        if not np.isfinite(by_column).all():
+            self._check_range(by_column, rows, place)
+        return np.ascontiguousarray(by_column.T)
 
     def _check_range(self, dense: NDArray[np.float32], rows: ArrowRows, place: Place) -> None:
         """Refuse a value of the file that the transform left beyond float32."""
-        for index, column in enumerate(self._schema.dense):
+        for stored, column in zip(dense, self._schema.dense, strict=True):
             given = to_finite(rows.column(column.name), column.name, place)
-            check_float32(given, column.name, place, SCALE_DENSE, stored=dense[:, index])
+            check_float32(given, column.name, place, SCALE_DENSE, stored=stored)
 
     def _rows_of(self, bags: Bags, column: SparseColumn, place: Place) -> Positions:
         """Return ``[n]`` rows of a column's ids."""
@@ -134,13 +208,7 @@ class ArrowEncoder:
         if column.encoding is Encoding.IDENTITY:
             return self._identity(bags, column, place_of)
         hashes, missing = to_hashes(bags.elements, column.name, place_of)
-        if column.encoding is Encoding.HASH:
-            found = (hashes % np.uint64(column.num_embeddings - 1)).astype(np.int64)
-            found += 1
-        else:
-            found = self._indexes[column.name].find(hashes)
-            found += FIRST_KNOWN_ROW
-            found[found == FIRST_KNOWN_ROW - 1] = UNSEEN_ROW
+        found = self.rows_of_hashes(column, hashes)
         if missing is not None:
             found[missing] = MISSING_ROW
         return found
@@ -185,6 +253,21 @@ class ArrowEncoder:
         weights = to_finite(given.elements, name, place_of)
         check_float32(weights, name, place_of, "scale the weights")
         return np.where(np.isnan(weights), 1.0, weights).astype(np.float32)
+
+
+def _finite_column(rows: ArrowRows, name: str, place: Place) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
+    """Return ``[n]`` numbers, 0 where one is missing, and ``[n]`` flags of those. Raises as ``to_finite`` does."""
+    plain = rows.plain.get(name)
+    if plain is None:
+        values = to_finite(rows.column(name), name, place)
+        missing = np.isnan(values)
+        return np.where(missing, 0.0, values), missing
+    values = plain.values.astype(np.float64)
+    if plain.missing is not None:
+        values[plain.missing] = 0.0
+    if not np.isfinite(values).all():
+        to_finite(plain.arrow(), name, place)  # says where
+    return values, plain.missing
 
 
 def _join_weights(values: list[Positions], weights: list[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:

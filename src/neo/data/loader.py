@@ -164,7 +164,7 @@ class GlobalBatchLoader:
         rows: Any = None
         sequence = np.empty(0, dtype=np.int64)  # positions in rows, in the order of the samples
         for parts in self._windows(order):
-            carried = [] if rows is None else [rows.take(sequence)]
+            carried = [rows.take(sequence)] if sequence.size else []
             rows = _joined([*carried, *parts])
             sequence = np.arange(len(rows))
             if order is not None:
