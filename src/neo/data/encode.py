@@ -20,17 +20,18 @@ from neo.data.columns import (
     to_labels,
     written_id,
 )
+from neo.data.dense import DenseEncoder
 from neo.data.hashing import Hashes, HashIndex, hash_integers
 from neo.data.integer_index import IntegerIndex
+from neo.data.multi_hot import FixedBags
 from neo.data.plain import MISSING_ROW
 from neo.data.reader import ArrowRows, Positions, Samples
 from neo.data.schema import DataSchema, SparseColumn
-from neo.data.spec import DataSpec, DenseTransform, Encoding, OutOfRange
+from neo.data.spec import DataSpec, Encoding, OutOfRange
 from neo.errors import DataError
 
 UNSEEN_ROW = 1
 FIRST_KNOWN_ROW = 2
-SCALE_DENSE = "scale the column, or use data.dense_transform=log1p"
 
 
 class Source(Protocol):
@@ -64,6 +65,7 @@ class ArrowEncoder:
         self._schema = schema
         self._reader = reader
         self._separator = separator
+        self._dense = DenseEncoder(schema.dense, data.dense_transform)
         self._lists = frozenset(data.lists)
         self._indexes = {
             column.name: HashIndex(schema.known_hashes(column))
@@ -71,6 +73,8 @@ class ArrowEncoder:
             if column.encoding is Encoding.VOCABULARY
         }
         self._integer_indexes = {column.name: self._integer_index(column) for column in schema.sparse}
+
+        self._fixed_bags = {column.name: _fixed_bags(column) for column in schema.sparse if column.bag_size > 1}
 
     def _integer_index(self, column: SparseColumn) -> IntegerIndex | None:
         if column.encoding is not Encoding.VOCABULARY or column.kind is not Kind.INTEGER:
@@ -96,7 +100,8 @@ class ArrowEncoder:
             single = np.empty((num_features, count), dtype=np.int64)
             for found, column in zip(single, self._schema.sparse, strict=True):
                 self._single_rows(rows, column, place, found)
-            return Samples(self._dense(rows, place), labels, num_features, None, single.reshape(-1), None)
+            sizes, ids = self._bags_of(single)
+            return Samples(self._dense.encode(rows, place), labels, num_features, sizes, ids, None)
         values, weights, lengths = [], [], []
         ones = np.ones(count, dtype=np.int64)
         for column in self._schema.sparse:
@@ -111,13 +116,25 @@ class ArrowEncoder:
                 weights.append(None)
                 lengths.append(ones)
         return Samples(
-            dense=self._dense(rows, place),
+            dense=self._dense.encode(rows, place),
             labels=labels,
             num_features=num_features,
             lengths=np.stack(lengths),
             values=np.concatenate(values),
             weights=_join_weights(values, weights),
         )
+
+    def _bags_of(self, single: Positions) -> tuple[Positions | None, Positions]:
+        """Return lengths ``[F, B]``, None if all are 1, and values ``[N]`` of ``[F, B]`` given rows."""
+        if not self._fixed_bags:
+            return None, single.reshape(-1)
+        lengths = np.ones(single.shape, dtype=np.int64)
+        values = []
+        for index, column in enumerate(self._schema.sparse):
+            fixed = self._fixed_bags.get(column.name)
+            lengths[index] = column.bag_size
+            values.append(single[index] if fixed is None else fixed.of(single[index]))
+        return lengths, np.concatenate(values)
 
     def _labels(self, rows: ArrowRows, place: Place) -> NDArray[np.float32]:
         label = self._data.label
@@ -173,31 +190,6 @@ class ArrowEncoder:
         found += FIRST_KNOWN_ROW
         found[found == FIRST_KNOWN_ROW - 1] = UNSEEN_ROW
         return found
-
-    def _dense(self, rows: ArrowRows, place: Place) -> NDArray[np.float32]:
-        """Return ``[B, D]``: one column at a time, so that it stays in the processor's cache."""
-        by_column = np.empty((len(self._schema.dense), len(rows)), dtype=np.float32)
-        for stored, column in zip(by_column, self._schema.dense, strict=True):
-            values, missing = _finite_column(rows, column.name, place)
-            if self._data.dense_transform is DenseTransform.LOG1P:
-                np.maximum(values, 0.0, out=values)
-                np.log1p(values, out=values)
-            elif self._data.dense_transform is DenseTransform.STANDARDIZE:
-                values -= column.mean
-                values /= column.deviation
-            with np.errstate(over="ignore"):  # Told below, with its place.
-                stored[:] = values
-            if missing is not None:
-                stored[missing] = 0.0
-        if not np.isfinite(by_column).all():
-            self._check_range(by_column, rows, place)
-        return np.ascontiguousarray(by_column.T)
-
-    def _check_range(self, dense: NDArray[np.float32], rows: ArrowRows, place: Place) -> None:
-        """Refuse a value of the file that the transform left beyond float32."""
-        for stored, column in zip(dense, self._schema.dense, strict=True):
-            given = to_finite(rows.column(column.name), column.name, place)
-            check_float32(given, column.name, place, SCALE_DENSE, stored=stored)
 
     def _rows_of(self, bags: Bags, column: SparseColumn, place: Place) -> Positions:
         """Return ``[n]`` rows of a column's ids."""
@@ -255,19 +247,17 @@ class ArrowEncoder:
         return np.where(np.isnan(weights), 1.0, weights).astype(np.float32)
 
 
-def _finite_column(rows: ArrowRows, name: str, place: Place) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
-    """Return ``[n]`` numbers, 0 where one is missing, and ``[n]`` flags of those. Raises as ``to_finite`` does."""
-    plain = rows.plain.get(name)
-    if plain is None:
-        values = to_finite(rows.column(name), name, place)
-        missing = np.isnan(values)
-        return np.where(missing, 0.0, values), missing
-    values = plain.values.astype(np.float64)
-    if plain.missing is not None:
-        values[plain.missing] = 0.0
-    if not np.isfinite(values).all():
-        to_finite(plain.arrow(), name, place)  # says where
-    return values, plain.missing
+def _fixed_bags(column: SparseColumn) -> FixedBags:
+    """Return the bags that a column's ids become; rows of missing and unseen ids are drawn for none of them."""
+    first = {Encoding.IDENTITY: 0, Encoding.HASH: 1, Encoding.VOCABULARY: FIRST_KNOWN_ROW}[column.encoding]
+    stop = column.num_embeddings - (1 if column.encoding is Encoding.IDENTITY else 0)
+    return FixedBags(
+        column.name,
+        first=first,
+        stop=stop,
+        num_embeddings=column.num_embeddings,
+        pooling_factor=column.bag_size,
+    )
 
 
 def _join_weights(values: list[Positions], weights: list[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:

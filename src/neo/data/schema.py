@@ -43,6 +43,8 @@ class SparseColumn:
         pooling_factor: Mean ids per sample.
         weights: The column of its weights, or None.
         vocabulary: Name of the file of known ids, or None.
+        min_count: Ids that the training data holds fewer times are not in the vocabulary.
+        bag_size: Ids that each id becomes by a fixed rule.
     """
 
     name: str
@@ -52,6 +54,8 @@ class SparseColumn:
     pooling_factor: float
     weights: str | None = None
     vocabulary: str | None = None
+    min_count: int = 1
+    bag_size: int = 1
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from neo.data.rules import check_config, check_features
+from neo.data.rules import check_bags, check_config, check_features
 from neo.errors import Finding
 from neo.registry import Registry
 
@@ -56,6 +56,13 @@ class DenseTransform(StrEnum):
     NONE = "none"
 
 
+class MultiHot(StrEnum):
+    """Whether ``model.pooling_factors`` ids per sample are made of the one that a categorical column holds."""
+
+    NONE = "none"
+    FIXED = "fixed"
+
+
 class OutOfRange(StrEnum):
     """What happens to an id outside its table: an error, or row 0, or no lookup; the last two are counted."""
 
@@ -89,6 +96,8 @@ class DataSpec:
         list_weights: Per entry of ``lists`` the column of its weights, or None.
         encoding: How ids become rows.
         hash_buckets: Rows of each table under ``hash``.
+        min_count: Ids that the training data holds fewer times share the row of unseen ids, under ``vocabulary``.
+        multi_hot: Whether several ids are made of the one in a categorical column.
         dense_transform: What happens to dense columns.
         out_of_range: Policy for ids outside their table.
         shuffle: Whether training samples are shuffled in every epoch.
@@ -112,6 +121,8 @@ class DataSpec:
     list_weights: tuple[str | None, ...]
     encoding: Encoding
     hash_buckets: int
+    min_count: int
+    multi_hot: MultiHot
     dense_transform: DenseTransform
     out_of_range: OutOfRange
     shuffle: bool
@@ -182,6 +193,8 @@ class DataConfig:
     list_weights: list[str | None] | None = None
     encoding: str | None = None
     hash_buckets: int | None = None
+    min_count: int | None = None
+    multi_hot: str | None = None
     dense_transform: str | None = None
     out_of_range: str = "error"
     shuffle: bool | None = None
@@ -198,6 +211,7 @@ class DataConfig:
             "encoding": tuple(Encoding),
             "dense_transform": tuple(DenseTransform),
             "out_of_range": tuple(OutOfRange),
+            "multi_hot": tuple(MultiHot),
         }
         return check_config(self, READERS.names(), choices)
 
@@ -220,6 +234,8 @@ class DataConfig:
             list_weights=(None,) * len(lists) if self.list_weights is None else tuple(self.list_weights),
             encoding=Encoding.IDENTITY if generated else Encoding(_or(self.encoding, encoding)),
             hash_buckets=_or(self.hash_buckets, 100_000),
+            min_count=_or(self.min_count, 1),
+            multi_hot=MultiHot(_or(self.multi_hot, MultiHot.NONE)),
             dense_transform=DenseTransform.NONE if generated else DenseTransform(_or(self.dense_transform, transform)),
             out_of_range=OutOfRange(self.out_of_range),
             shuffle=not generated if self.shuffle is None else self.shuffle,
@@ -251,7 +267,8 @@ class DataConfig:
             count = None if self.name == "synthetic" else len(self.categorical or ()) + len(self.lists or ())
         hashed = (self.encoding or ("hash" if self.name == "criteo" else "vocabulary")) == "hash"
         fewest = 2 if hashed and self.name != "synthetic" else 1
-        return check_features(count, num_embeddings, pooling_factors, fewest)
+        findings = check_features(count, num_embeddings, pooling_factors, fewest)
+        return findings + (check_bags(pooling_factors) if self.multi_hot == MultiHot.FIXED else [])
 
 
 def _or(value: T | None, default: T) -> T:
