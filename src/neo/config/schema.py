@@ -9,7 +9,7 @@ from typing import Any
 from neo.comms.spec import CommsConfig
 from neo.data.spec import DataConfig
 from neo.hardware.spec import HardwareConfig
-from neo.launch.spec import LaunchConfig
+from neo.launch.spec import LaunchConfig, SweepConfig
 from neo.models.spec import ModelConfig
 from neo.ops.spec import OpsConfig
 from neo.optim.spec import OptimConfig
@@ -32,6 +32,7 @@ class NeoConfig:
     comms: CommsConfig = field(default_factory=CommsConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
+    sweep: SweepConfig = field(default_factory=SweepConfig)
 
 
 GROUPS = tuple(entry.name for entry in fields(NeoConfig) if entry.name != "seed")
