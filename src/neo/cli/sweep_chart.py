@@ -15,6 +15,7 @@ _NOT_DRAWN = ("steps",)
 _FROM_ZERO = ("samples_per_s", "step_time_s", "hbm_bytes", "ddr_bytes", "ssd_bytes")
 """Drawn as bars; the others, whose differences count, as dots on an axis of their own range."""
 _MORE_IS_BETTER = ("auc", "samples_per_s")
+_NO_DIFFERENCE = 1e-4  # Relative; world sizes differ by less than that in the same training.
 _ROW, _TOP, _GAP, _PANEL, _NUMBER, _STATUS = 26, 34, 24, 110, 80, 92
 _CHARACTER, _MOST_LABEL, _ERROR_WIDTH = 7.3, 60, 560
 _COLORS: Mapping[RowStatus, str] = {
@@ -53,8 +54,12 @@ class _Panel:
 
     def place(self, value: float) -> float:
         """Return how far right of its left edge a value lies."""
-        span = self.high - self.low
-        return _PANEL * (value - self.low) / span if span > 0 else _PANEL / 2
+        return _PANEL / 2 if self.is_flat else _PANEL * (value - self.low) / (self.high - self.low)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether all values are equal, up to a difference that means nothing."""
+        return self.high - self.low <= _NO_DIFFERENCE * abs(self.high)
 
 
 def write_chart(purpose: Purpose, rows: Sequence[Row], sweep_dir: Path) -> Path:
@@ -65,7 +70,7 @@ def write_chart(purpose: Purpose, rows: Sequence[Row], sweep_dir: Path) -> Path:
     page = (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f"<style>{_STYLE}</style></head><body>\n<h1>{escape(title)}</h1>\n<p>{escape(summary)}. "
-        "Dark marks are the best of their column; dots lie on an axis from the smallest to the largest value, "
+        "A dark mark is the best of its column; dots lie on an axis from the smallest to the largest value, "
         "bars begin at 0.</p>\n"
         f"{chart_svg(purpose, rows)}\n</body></html>\n"
     )
@@ -99,7 +104,7 @@ def _panels(purpose: Purpose, rows: Sequence[Row], left: float) -> list[_Panel]:
     panels: list[_Panel] = []
     for name in columns(purpose):
         values = [row.values[name] for row in rows if name in row.values]
-        if not values or name in _NOT_DRAWN:
+        if not any(values) or name in _NOT_DRAWN:
             continue
         best = max(values) if name in _MORE_IS_BETTER else min(values)
         low = 0.0 if name in _FROM_ZERO else min(values)
@@ -125,7 +130,7 @@ def _row(row: Row, text: str, top: float, label_width: float, width: float, pane
 
 
 def _mark(panel: _Panel, value: float, middle: float) -> str:
-    color = _BEST if value == panel.best else _MARK
+    color = _BEST if value == panel.best and not panel.is_flat else _MARK
     end = panel.place(value)
     if panel.name in _FROM_ZERO:
         drawn = f'<rect x="{panel.left:.1f}" y="{middle - 6}" width="{max(end, 1):.1f}" height="12" fill="{color}"/>'

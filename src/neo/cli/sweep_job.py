@@ -42,4 +42,4 @@ class SweepJob:
 
 
 def _ended(row: Row) -> str:
-    return f"{row.status}: {row.error_line}" if row.error else str(row.status)
+    return f"{row.status}: {row.error.strip().splitlines()[0]}" if row.error.strip() else str(row.status)

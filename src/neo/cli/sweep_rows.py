@@ -146,10 +146,10 @@ def recorded_fingerprint(folder: Path) -> str:
 def table(purpose: Purpose, rows: Sequence[Row], sweep_dir: Path) -> tuple[list[str], list[list[str]]]:
     """Return the header and the cells of all rows; numbers in full, folders relative to the sweep's.
 
-    A column of ``values`` that no row has is there nevertheless when training, where every run measures it.
+    When planning, a memory tier that no point uses has no column.
     """
     keys = list(dict.fromkeys(key for row in rows for key, _ in row.swept))
-    names = [name for name in columns(purpose) if purpose is Purpose.TRAIN or any(name in row.values for row in rows)]
+    names = [name for name in columns(purpose) if purpose is Purpose.TRAIN or any(row.values.get(name) for row in rows)]
     header = [*keys, "status", *names, "folder", "error"]
     cells = []
     for row in rows:

@@ -121,8 +121,10 @@ class SweepRun:
             try:
                 returned = launcher.launch([e.point.texts for e in batch], initial_job_idx=batch[0].point.number)
                 ends = {e.point.number: r.return_value for e, r in zip(batch, returned, strict=True)}
-            except Exception as error:
-                print(f"the launcher no longer waits for its jobs: {error}", file=sys.stderr)
+            except Exception as error:  # Whatever a scheduler raises; what its jobs have done is in their folders.
+                reason = f"the launcher does not wait for its jobs: {error}"
+                print(reason, file=sys.stderr)
+                ends = {e.point.number: JobEnd(1, reason) for e in batch}
             for entry in batch:
                 self._rows[entry.point.number] = self._read(entry, ends.get(entry.point.number))
             write_csv(self._purpose, list(self._rows.values()), self._sweep.folder)

@@ -15,6 +15,9 @@ from neo.config.schema import GROUPS, RECIPES, below_free_mapping, schema_types
 from neo.errors import Finding, did_you_mean
 
 _ADDS = (OverrideType.ADD, OverrideType.FORCE_ADD)
+_SLURM = "install hydra-submitit-launcher, or neo-zionex with its extra: neo-zionex[slurm]"
+_NEEDS = {"hydra/launcher=submitit_slurm": _SLURM, "hydra/launcher=submitit_local": _SLURM}
+"""Choices that a package adds which may be missing, and how to get it."""
 
 
 @dataclass
@@ -136,7 +139,7 @@ def _check_choice(override: Override, tree: ConfigTree, checked: CheckedOverride
     names = value if isinstance(value, list) and group == RECIPES else [value]
     wrong = [name for name in names if name not in choices]
     for name in wrong:
-        fix = did_you_mean(as_typed(name), choices)
+        fix = _NEEDS.get(f"{group}={name}") or did_you_mean(as_typed(name), choices)
         if isinstance(name, dict) and group in GROUPS:
             fix = f"set its keys one by one, like {group}.KEY=VALUE"
         checked.findings.append(Finding(group, f"{quoted(name)} is not a choice of {group}", fix))
