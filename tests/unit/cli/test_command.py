@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from neo.cli.command import _split, exit_code_of
+from neo.cli.command import _split
 from neo.cli.main import main
 from neo.cli.planning import keyed
 from neo.errors import ConfigError
@@ -28,11 +28,6 @@ def test_flags_may_stand_between_overrides() -> None:
     assert overrides == ["seed=1", "data=csv", "~model"]
     assert asked.multirun
     assert asked.config_dir == "there"
-
-
-@pytest.mark.parametrize(("codes", "code"), [([0], 0), ([3], 3), ([1], 1), ([0, 3, 0], 0), ([0, 1, 3], 1), ([3, 3], 0)])
-def test_exit_code_of_a_run_and_of_a_sweep(codes: list[int], code: int) -> None:
-    assert exit_code_of(codes) == code
 
 
 def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
