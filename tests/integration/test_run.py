@@ -76,7 +76,8 @@ def test_a_diverged_training_ends_at_the_step_that_shows_it(worker_pool: WorkerP
     with pytest.raises(
         DivergedError,
         match=r"^the training loss of step 2 is not finite on rank [01]: stage dense forward: every input, "
-        r"table and parameter is finite, so the dense part has computed a number beyond its type; lower optim.sparse.lr or optim.dense.lr",
+        r"table and parameter is finite, so the dense part has computed a number beyond its type; "
+        r"lower optim.sparse.lr or optim.dense.lr",
     ):
         worker_pool.run(2, train, config, tmp_path, timeout_s=60)
     assert not (tmp_path / "summary.json").exists()

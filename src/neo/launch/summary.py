@@ -1,4 +1,4 @@
-"""``summary.json``: complete whatever became of the run. Torch-free.
+"""``summary.json`` and ``summary.html``: complete whatever became of the run. Torch-free.
 
 The parent writes what it knows before the workers start (``planned.json``); rank 0 writes what it measured; whoever
 ends the run joins the two.
@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from neo.launch.page.page import write_page
 from neo.strategy.spec import PLANNED_FACTS
 from neo.versions import installed_versions
 
@@ -76,6 +77,7 @@ def complete_summary(run_dir: Path, status: Status, *, error: str = "") -> None:
         summary["error"] = error
     _write(run_dir / SUMMARY, summary)
     (run_dir / PROGRESS).unlink(missing_ok=True)
+    write_page(run_dir, summary)
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
