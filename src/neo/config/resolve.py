@@ -140,6 +140,7 @@ def find_mistakes(config: NeoConfig, purpose: Purpose | None, num_started: int |
 def _to_specs(config: NeoConfig) -> RunConfig:
     return RunConfig(
         seed=config.seed,
+        strict=config.strict,
         hardware=config.hardware.to_spec(),
         data=config.data.to_spec(),
         model=config.model.to_spec(),
@@ -148,5 +149,7 @@ def _to_specs(config: NeoConfig) -> RunConfig:
         optim=config.optim.to_spec(),
         comms=config.comms.to_spec(),
         trainer=config.trainer.to_spec(),
+        logger=config.logger.to_spec(),
+        callbacks=config.callbacks.to_spec(),
         launch=config.launch.to_spec(),
     )
