@@ -4,14 +4,18 @@ An empty field is a missing value; anything else than a whole number or up to 8 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from neo.data.column_check import read_lines
 from neo.data.columns import Place, parse_integers
 from neo.data.delimited import DelimitedReader, TextFormat
+from neo.data.files import list_files
 from neo.data.reader import ArrowRows
 from neo.data.spec import CRITEO_CATEGORICAL, CRITEO_DENSE, DataSpec, Split
 from neo.errors import DataError
@@ -20,8 +24,16 @@ _MOST_DIGITS = 8
 
 
 def open_criteo(data: DataSpec, split: Split) -> DelimitedReader:
-    """Return the reader of one split. Raises as ``DelimitedReader`` does."""
+    """Return the reader of one split; where no labels are read, its files may lack them. Raises as its class does."""
+    if data.label is None and _lacks_label(list_files(data.path_of(split), data.name)[0]):
+        return DelimitedReader(data, split, replace(_FORMAT, columns=_COLUMNS))
     return DelimitedReader(data, split, _FORMAT)
+
+
+def _lacks_label(file: Path) -> bool:
+    """Return whether the first line has a field for each column but the label, as in the published test files."""
+    first = next((line for _, line in read_lines(file) if line.strip(b"\r\n")), b"")
+    return first.count(b"\t") + 1 == len(_COLUMNS)
 
 
 def check_rows(rows: ArrowRows, place: Callable[[ArrowRows, int], str]) -> ArrowRows:
@@ -79,6 +91,5 @@ def _lower_digits() -> NDArray[np.uint8]:
 
 
 _LOWER = _lower_digits()
-_FORMAT = TextFormat(
-    delimiter="\t", columns=("label", *CRITEO_DENSE, *CRITEO_CATEGORICAL), quoted=False, check_rows=check_rows
-)
+_COLUMNS = (*CRITEO_DENSE, *CRITEO_CATEGORICAL)
+_FORMAT = TextFormat(delimiter="\t", columns=("label", *_COLUMNS), quoted=False, check_rows=check_rows)

@@ -59,8 +59,7 @@ class DelimitedReader:
         self._data = data
         self._text = text
         self._files = list_files(data.path_of(split), data.name)
-        weights = [name for name in data.list_weights if name is not None]
-        self._wanted = [data.label, *data.dense, *data.features, *weights]
+        self._wanted = list(data.columns)
         self._columns = [text.columns or header(file) for file in self._files]
         if text.columns is None:
             check = ColumnCheck(data)

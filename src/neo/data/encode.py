@@ -83,7 +83,7 @@ class ArrowEncoder:
 
         rows = self._reader.check(rows)
 
-        labels = to_labels(rows.column(self._data.label), self._data.label, place)
+        labels = self._labels(rows, place)
         values, weights, lengths = [], [], []
         ones = np.ones(count, dtype=np.int64)
         for column in self._schema.sparse:
@@ -101,6 +101,12 @@ class ArrowEncoder:
             values=np.concatenate(values) if values else np.empty(0, dtype=np.int64),
             weights=_join_weights(values, weights),
         )
+
+    def _labels(self, rows: ArrowRows, place: Place) -> NDArray[np.float32]:
+        """Return the labels; 0 for all where none are read."""
+        if self._data.label is None:
+            return np.zeros(len(rows), dtype=np.float32)
+        return to_labels(rows.column(self._data.label), self._data.label, place)
 
     def _dense(self, rows: ArrowRows, place: Place) -> NDArray[np.float32]:
         columns = np.empty((len(self._schema.dense), len(rows)), dtype=np.float64)

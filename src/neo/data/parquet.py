@@ -40,8 +40,7 @@ class ParquetReader:
     def __init__(self, data: DataSpec, split: Split) -> None:
         self._data = data
         self._files = list_files(data.path_of(split), data.name)
-        weights = [name for name in data.list_weights if name is not None]
-        self._wanted = [data.label, *data.dense, *data.features, *weights]
+        self._wanted = list(data.columns)
         self._groups: list[_RowGroup] = []
         self._kinds: dict[str, Kind | None] = dict.fromkeys(data.features)
         check = ColumnCheck(data)

@@ -82,7 +82,7 @@ class DataSpec:
         val_path: The same for validation; None if there is none.
         global_batch_size: Samples of a batch over all ranks; None for ``auto``.
         limit_samples: Train on the first so many samples only.
-        label: Column of the label.
+        label: Column of the label; None where no labels are read.
         dense: Dense columns.
         categorical: Columns with one id per sample.
         lists: Columns with any number of ids per sample.
@@ -104,7 +104,7 @@ class DataSpec:
     val_path: Path | None
     global_batch_size: int | None
     limit_samples: int | None
-    label: str
+    label: str | None
     dense: tuple[str, ...]
     categorical: tuple[str, ...]
     lists: tuple[str, ...]
@@ -139,6 +139,13 @@ class DataSpec:
     def has_validation(self) -> bool:
         """Whether there are validation samples."""
         return self.val_samples > 0 if self.is_generated else self.val_path is not None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is read from files."""
+        labels = () if self.label is None else (self.label,)
+        weights = tuple(name for name in self.list_weights if name is not None)
+        return (*labels, *self.dense, *self.features, *weights)
 
     @property
     def features(self) -> tuple[str, ...]:

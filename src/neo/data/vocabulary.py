@@ -141,6 +141,8 @@ def _read(
 
 def _check_labels(data: DataSpec, rows: ArrowRows, place: Place) -> None:
     """Find a bad label while the file is being read anyway, before the workers are started."""
+    if data.label is None:
+        return
     wrong = wrong_label(to_labels(rows.column(data.label), data.label, place))
     if wrong is not None:
         raise DataError(f"{place(wrong[0])}: column '{data.label}': {wrong[1]}")
