@@ -14,8 +14,8 @@ from neo.checkpoint.manifest import Manifest, read_manifest
 from neo.cli.planning import keyed, plan_tables
 from neo.config.devices import execution_device
 from neo.config.from_checkpoint import Opened, Use, open_config
-from neo.config.plugins import load_plugins
 from neo.config.resolve import write_resolved
+from neo.config.store import register
 from neo.data.encode import check_kind
 from neo.data.schema import DataSchema, load_schema
 from neo.data.spec import READERS, Split
@@ -67,7 +67,7 @@ def open_checkpoint(asked: Path) -> Checkpoint:
     if ranks is not None:
         problem = f"starts its own workers, and {ranks.starter} has started these already"
         raise ConfigError([Finding("neo", problem, "run it once, by itself")])
-    load_plugins()
+    register()
     path = find_checkpoint(asked).absolute()
     manifest = read_manifest(path)
     read_here = {name: entry for name, entry in manifest.files.items() if not name.startswith(_TABLES)}

@@ -58,10 +58,11 @@ _ONLY_TRAINING = (_PATH, "data.num_samples")
 
 
 class Use(StrEnum):
-    """What a checkpoint is opened for: metrics, or scores, for which samples need no label."""
+    """What a checkpoint is opened for: metrics; scores, for which samples need no label; its weights alone."""
 
     EVAL = "eval"
     PREDICT = "predict"
+    EXPORT = "export"
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def open_config(checkpoint: Path, overrides: Sequence[str], *, use: Use, world_s
         refused = _refusal(override.key_or_group)
         findings += [refused] if refused else draft.assign(override.key_or_group, override.value())
     typed, unresolved = draft.finish()
-    findings += unresolved + _settle_data(typed)
+    findings += unresolved + _settle_data(typed, use)
     notes: list[str] = []
     if not findings:
         notes += _settle_world(typed, world_size, changed)
@@ -193,10 +194,10 @@ def _fix(key: str) -> str:
     return _FIXES.get(key, "leave it out")
 
 
-def _settle_data(typed: NeoConfig) -> list[Finding]:
+def _settle_data(typed: NeoConfig, use: Use) -> list[Finding]:
     """Let the samples that are read be the only ones there are."""
     data = typed.data
-    if data.name == "synthetic":
+    if data.name == "synthetic" or use is Use.EXPORT:
         return []
     if data.val_path is None:
         return [Finding(_VAL_PATH, "is not set: the run had no validation data", f"write {_VAL_PATH}=FILE_OR_FOLDER")]
@@ -242,7 +243,9 @@ def _planned_world(plan: Path) -> int | None:
 
 
 def _without_training(findings: Sequence[Finding], use: Use) -> list[Finding]:
-    """Drop what is only said of training samples, and of labels where none are read."""
+    """Drop what is only said of training samples, and of labels or of all samples where none are read."""
+    if use is Use.EXPORT:
+        return [finding for finding in findings if not finding.key.startswith("data.")]
     dropped = (_PATH, _LABEL) if use is Use.PREDICT else (_PATH,)
     return [finding for finding in findings if finding.key not in dropped]
 

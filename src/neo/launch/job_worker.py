@@ -24,7 +24,7 @@ def work(run_dir: Path) -> None:
 
     load_plugins()
     job = read_job(run_dir)
-    use = Use.EVAL if job.task is Task.EVAL else Use.PREDICT
+    use = {Task.EVAL: Use.EVAL, Task.EXPORT: Use.PREDICT if job.num_samples else Use.EXPORT}.get(job.task, Use.PREDICT)
     config = read_opened(run_dir / "resolved.yaml", use=use)
     if config.launch.threads_per_worker is not None:
         importlib.import_module("torch").set_num_threads(config.launch.threads_per_worker)
