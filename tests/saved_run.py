@@ -40,7 +40,8 @@ def train_and_save(config: RunConfig, run_dir: Path) -> tuple[Path, dict[str, An
         name: run_dir / name for name in ("plan.json", "resolved.yaml", "data_schema") if (run_dir / name).exists()
     }
     trainer = make_trainer(config, run_dir, world, strategy=strategy, callbacks=[])
-    trainer.fit(module, loaders.train, loaders.val)
+    trainer.fit(module, loaders.train)
+    trainer.validate(module, loaders.val, verbose=False)
     assert module.report is not None
     val = asdict(module.report)
     strategy.checkpoint_facts = lambda: Facts(
