@@ -186,7 +186,7 @@ def _data(tmp_path: Path, *colors: str) -> tuple[str, ...]:
 
 def test_points_with_the_same_data_learn_once(sweeps: Sweeps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[int | None] = []
-    learn = shared_schema.learn_schema
+    learn = vars(shared_schema)["learn_schema"]
 
     def counted(data: Any, **others: Any) -> Any:
         limits.append(data.limit_samples)
@@ -210,8 +210,8 @@ def test_a_mistake_that_only_planning_finds_starts_nothing(
     overrides = (*_data(tmp_path, "red", "blue", "green"), "model.num_embeddings=[10],[3]", *HERE)
     assert main(["train", "-m", *overrides, f"hydra.sweep.dir={sweeps.folder}"]) == 2
     assert capsys.readouterr().err == (
-        "1 mistake in the configuration:\n  point 1 (model.num_embeddings=[3]): model.num_embeddings[0]: 3 rows are too "
-        "few for 'color': its vocabulary needs 5; write at least 5, or data.encoding=hash\n"
+        "1 mistake in the configuration:\n  point 1 (model.num_embeddings=[3]): model.num_embeddings[0]: 3 rows are "
+        "too few for 'color': its vocabulary needs 5; write at least 5, or data.encoding=hash\n"
     )
     assert sweeps.started == []
     assert not sweeps.folder.parent.exists()
