@@ -148,5 +148,6 @@ def _to_specs(config: NeoConfig) -> RunConfig:
         optim=config.optim.to_spec(),
         comms=config.comms.to_spec(),
         trainer=config.trainer.to_spec(),
+        checkpoint=config.checkpoint.to_spec(),
         launch=config.launch.to_spec(),
     )

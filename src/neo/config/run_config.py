@@ -5,6 +5,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
+from neo.checkpoint.spec import CheckpointSpec
 from neo.comms.spec import CommsSpec
 from neo.data.spec import DataSpec
 from neo.hardware.spec import HardwareSpec
@@ -29,16 +30,19 @@ class RunConfig:
     optim: OptimSpec
     comms: CommsSpec
     trainer: TrainerSpec
+    checkpoint: CheckpointSpec
     launch: LaunchSpec
 
     def fingerprint(self) -> str:
         """Return a hash of everything that can change what is trained.
 
-        Left out are ``launch``, what only changes the screen, and ``hardware``: the machine acts through the plan,
-        which has a fingerprint of its own, and ``hardware=local`` may be detected differently on each node.
+        Left out are ``launch``, what only changes the screen, when the run is saved and whether it was interrupted, and
+        ``hardware``: the machine acts through the plan, which has a fingerprint of its own, and ``hardware=local`` may
+        be detected differently on each node.
         """
         content = dataclasses.asdict(self)
         del content["launch"], content["hardware"]
+        content["weights_from"] = content.pop("checkpoint")["weights_from"]
         for key in ("progress_bar", "log_every_n_steps"):
             del content["trainer"][key]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
+from neo.checkpoint.spec import CheckpointConfig
 from neo.comms.spec import CommsConfig
 from neo.data.spec import DataConfig
 from neo.hardware.spec import HardwareConfig
@@ -31,6 +32,7 @@ class NeoConfig:
     optim: OptimConfig = field(default_factory=OptimConfig)
     comms: CommsConfig = field(default_factory=CommsConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
 
 
@@ -44,7 +46,7 @@ def below_free_mapping(key: str) -> bool:
     return any(key == free or key.startswith(f"{free}.") for free in _FREE_MAPPINGS)
 
 
-NOT_BUILT_KEYS = ("checkpoint", "explain")
+NOT_BUILT_KEYS = ("explain",)
 """First parts of keys that are planned and not there yet."""
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Any: "anything"}

@@ -17,7 +17,7 @@ from neo.config.resolve import resolve
 from neo.config.store import register
 
 CONF = Path(neo.conf.__file__ or "").parent
-NUM_FILES = 35
+NUM_FILES = 36
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ _TRAINER_KEYS = (
 )
 _SHARDINGS = "auto, column_wise, data_parallel, file, grid, row_wise, table_column_wise, table_row_wise, table_wise"
 _TYPES = _SHARDINGS.replace("file, ", "")
-_ROOT_KEYS = "comms, data, hardware, launch, model, ops, optim, seed, sharding, trainer"
+_ROOT_KEYS = "checkpoint, comms, data, hardware, launch, model, ops, optim, seed, sharding, trainer"
 _NO_OBJECTS = (
     "a configuration cannot name Python objects; choose by name; "
     "an installed package adds names through the entry point neo.plugins"
@@ -552,10 +552,42 @@ MISTAKES: list[tuple[str, list[str]]] = [
             f"trainer.callbacks: no such key (given '[x]'); Keys of trainer: {_TRAINER_KEYS}",
         ],
     ),
+]
+
+MISTAKES += [
+    ("checkpoint.every_n_steps=0", ["checkpoint.every_n_steps: 0 is below the limit 1; write 1 or more"]),
+    ("checkpoint.keep_last=0", ["checkpoint.keep_last: 0 is below the limit 1; write 1 or more"]),
+    ("checkpoint.every_minutes=0", ["checkpoint.every_minutes: 0.0 is below the limit 0.01; write 0.01 to 525600"]),
     (
-        "checkpoint.every_n_steps=10",
+        "checkpoint.monitor=aucc",
         [
-            "checkpoint.every_n_steps: is not built yet; leave it out",
+            "checkpoint.monitor: 'aucc' is not a validation metric; did you mean 'auc'? "
+            "Choices: accuracy, auc, log_loss, ne",
+        ],
+    ),
+    (
+        "checkpoint.monitor=auc data.val_samples=0",
+        [
+            "checkpoint.monitor: 'auc' has no effect: there is no validation data; set data.val_path, or leave it out",
+        ],
+    ),
+    (
+        "checkpoint.keep_best=2",
+        [
+            "checkpoint.keep_best: 2 has no effect without checkpoint.monitor; choose what is best: "
+            "auc, ne, log_loss, accuracy",
+        ],
+    ),
+    (
+        "checkpoint.resume=nowhere",
+        ["checkpoint.resume: 'nowhere' does not exist; name a checkpoint, a folder of them, or a run folder"],
+    ),
+    ("checkpoint.weights_from=docs", ["checkpoint.weights_from: 'docs' holds no complete checkpoint"]),
+    (
+        "checkpoint.resume=auto checkpoint.weights_from=docs",
+        [
+            "checkpoint.weights_from: 'docs' contradicts checkpoint.resume, which takes weights and everything else; "
+            "use one of them",
         ],
     ),
 ]
