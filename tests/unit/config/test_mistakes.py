@@ -46,7 +46,8 @@ MISTAKES: list[tuple[str, list[str]]] = [
     (
         "model=dlmr",
         [
-            "model: 'dlmr' is not a choice of model; did you mean 'dlrm'? Choices: deepfm, dlrm, dlrm_dcnv2, table_list",
+            "model: 'dlmr' is not a choice of model; did you mean 'dlrm'? "
+            "Choices: deepfm, dlrm, dlrm_dcnv2, table_list",
         ],
     ),
     (
