@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from neo.config.run_config import RunConfig
 from neo.errors import ConfigError, Finding
+from neo.models.spec import EMBEDDINGS_PATH, TABLE_LIST, tables_of
 from neo.ops.spec import Device
 from neo.plan.check import check_plan
 from neo.plan.strictness import strict_findings
@@ -12,7 +13,7 @@ from neo.planner.exchange import exchange_note, idle_comms
 from neo.planner.overrides import table_optimizers
 from neo.planner.planner import PlanResult, make_plan
 from neo.planner.spec import ShardingMode
-from neo.tables.spec import TableSpec
+from neo.tables.spec import FeatureSpec, TableSpec
 
 
 def keyed(tables: Sequence[TableSpec], prefix: str) -> dict[str, TableSpec]:
@@ -26,6 +27,17 @@ def keyed(tables: Sequence[TableSpec], prefix: str) -> dict[str, TableSpec]:
     if twice:
         raise ConfigError([Finding("model", f"table '{name}' occurs twice", "rename one") for name in twice])
     return {f"{prefix}.{table.name}" if prefix else table.name: table for table in tables}
+
+
+def tables_by_key(config: RunConfig, features: Sequence[FeatureSpec]) -> dict[str, TableSpec]:
+    """Return the tables of a run by plan key; a list of tables has no model around it, and needs no features.
+
+    Raises:
+        ConfigError: A name occurs twice.
+        DataError: The list of tables cannot be read.
+    """
+    prefix = "" if config.model.name == TABLE_LIST else EMBEDDINGS_PATH
+    return keyed(tables_of(config.model, tuple(features)), prefix)
 
 
 def settled_semantics(config: RunConfig) -> dict[str, object]:

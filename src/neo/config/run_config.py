@@ -37,9 +37,9 @@ class RunConfig:
     def fingerprint(self) -> str:
         """Return a hash of everything that can change what is trained.
 
-        Left out are ``launch``, what only watches (``logger``, the profiler, ``strict``, …), and ``hardware``: the
-        machine acts through the plan, which has a fingerprint of its own, and ``hardware=local`` may be detected
-        differently on each node.
+        Left out are ``launch``, what only watches (``logger``, the profiler, ``strict``, …) or reads ahead, and
+        ``hardware``: the machine acts through the plan, which has a fingerprint of its own, and ``hardware=local`` may
+        be detected differently on each node.
         """
         content = dataclasses.asdict(self)
         for key in ("launch", "hardware", "logger", "strict"):
@@ -48,4 +48,5 @@ class RunConfig:
             del content["callbacks"][key]
         for key in ("progress_bar", "log_every_n_steps"):
             del content["trainer"][key]
+        del content["data"]["num_workers"]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]

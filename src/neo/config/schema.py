@@ -1,15 +1,19 @@
 """The root of the configuration: joins the config dataclass of every group, and knows every key."""
 
+import copy
 import types
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
 from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
 
 from neo.comms.spec import CommsConfig
 from neo.data.spec import DataConfig
 from neo.hardware.spec import HardwareConfig
-from neo.launch.spec import LaunchConfig
+from neo.launch.spec import LaunchConfig, SweepConfig
 from neo.models.spec import ModelConfig
 from neo.ops.spec import OpsConfig
 from neo.optim.spec import OptimConfig
@@ -35,6 +39,7 @@ class NeoConfig:
     logger: LoggerConfig = field(default_factory=LoggerConfig)
     callbacks: CallbacksConfig = field(default_factory=CallbacksConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
+    sweep: SweepConfig = field(default_factory=SweepConfig)
 
 
 GROUPS = tuple(entry.name for entry in fields(NeoConfig) if entry.name not in ("seed", "strict"))
@@ -52,6 +57,16 @@ NOT_BUILT_KEYS = ("checkpoint", "explain")
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Any: "anything"}
 _LISTED = {int: "whole numbers like [1,2]", float: "numbers like [0.5,2]", str: "names like [a,b]"}
+
+
+@cache
+def _schema() -> DictConfig:
+    return typing.cast(DictConfig, OmegaConf.structured(NeoConfig))
+
+
+def new_config() -> DictConfig:
+    """Return the schema with its defaults; a copy, which takes a tenth of the time of making one."""
+    return copy.deepcopy(_schema())
 
 
 def schema_types() -> dict[str, Any]:
