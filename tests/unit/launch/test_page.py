@@ -117,6 +117,14 @@ def test_a_plan_of_many_ranks_has_no_row_for_each(run_dir: Path) -> None:
     assert "300 ranks hold 320 B at most, 320 B on average, 320 B at least." in words
 
 
+def test_ranks_that_hold_equally_much_are_one_square_where_there_are_many(run_dir: Path) -> None:
+    tables = [TableSpec("user", 1280, 8, ("user",))]
+    write_plan(run_dir / "plan.json", plan_for(tables, ShardingType.ROW_WISE, 128, "reference"))
+    text = page(run_dir, SUMMARY)
+    assert "rank 0 to 127: 320 B" in checked(text)
+    assert text.count("<rect") == 1
+
+
 def test_a_run_that_failed_before_it_began_has_a_page(tmp_path: Path) -> None:
     write_facts(tmp_path, RunFacts(2, "2 ZionEX accelerators", "2 CPU processes (gloo)", "c0ffee"))
     complete_summary(tmp_path, Status.FAILED, error="rank 1 failed: <no> data")

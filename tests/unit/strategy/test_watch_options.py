@@ -197,3 +197,14 @@ def test_what_waits_for_validations_that_never_come_is_refused() -> None:
         "name some with data.val_path, or leave it out"
     ]
     assert cross_findings(_watching(), Purpose.TRAIN) == []
+
+
+def test_a_monitor_without_a_logger_is_refused() -> None:
+    config = _watching()
+    config.callbacks.learning_rate_monitor = True
+    assert cross_findings(config, Purpose.TRAIN) == []
+    config.logger = LoggerConfig(names=[])
+    assert [str(finding) for finding in cross_findings(config, Purpose.TRAIN)] == [
+        "callbacks.learning_rate_monitor: true has no effect: logger.names is [], so nothing is logged; "
+        "leave it out, or use logger=csv"
+    ]
