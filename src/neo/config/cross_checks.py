@@ -52,6 +52,9 @@ def cross_findings(
         findings += _single_node(config)
     if purpose is Purpose.TRAIN and sound("trainer"):
         findings += _trainable(config)
+    if config.callbacks.learning_rate_monitor and not config.logger.names:
+        problem = "true has no effect: logger.names is [], so nothing is logged"
+        findings.append(Finding("callbacks.learning_rate_monitor", problem, "leave it out, or use logger=csv"))
     if purpose is Purpose.TRAIN and sound("callbacks", "data", "trainer"):
         findings += _watched_validation(config)
     if purpose is Purpose.TRAIN and sound("checkpoint", "data"):
