@@ -17,7 +17,7 @@ _TRAINER_KEYS = (
 )
 _SHARDINGS = "auto, column_wise, data_parallel, file, grid, row_wise, table_column_wise, table_row_wise, table_wise"
 _TYPES = _SHARDINGS.replace("file, ", "")
-_ROOT_KEYS = "comms, data, hardware, launch, model, ops, optim, seed, sharding, trainer"
+_ROOT_KEYS = "comms, data, hardware, launch, model, ops, optim, seed, sharding, sweep, trainer"
 _NO_OBJECTS = (
     "a configuration cannot name Python objects; choose by name; "
     "an installed package adds names through the entry point neo.plugins"
