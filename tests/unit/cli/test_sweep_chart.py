@@ -61,12 +61,15 @@ def test_a_sweep_without_any_figure_is_drawn_too() -> None:
 
 
 def test_the_table_fits_the_terminal_and_errors_stand_below() -> None:
-    text = StringIO()
-    print_table(Purpose.TRAIN, _rows(), Path("sweep"), console=Console(file=text, width=80, color_system=None))
-    lines = text.getvalue().splitlines()
-    assert max(map(len, lines)) <= 80
+    def printed(width: int) -> list[str]:
+        text = StringIO()
+        print_table(Purpose.TRAIN, _rows(), Path("sweep"), console=Console(file=text, width=width, color_system=None))
+        return text.getvalue().splitlines()
+
+    assert max(map(len, printed(80))) <= 80
+    lines = printed(100)
     assert lines[1].split() == ["sharding", "optim.sparse.lr", "status", "auc", "ne", "samples/s", "steps", "folder"]
-    assert "row_wise 0.1 done 0.80000 0.90000 4,000 10 1".split() in [line.split() for line in lines]
+    assert ["row_wise", "0.1", "done", "0.80000", "0.90000", "4,000", "10", "1"] in [line.split() for line in lines]
     assert lines[-1] == "point 3 infeasible: no plan fits: too large"
     below = " ".join(lines)
     assert "point 2 failed: rank 1 failed: <script>alert('table & feature')</script> and so on" in below
