@@ -8,6 +8,7 @@ from neo.errors import ConfigError, Finding
 from neo.models.spec import EMBEDDINGS_PATH, TABLE_LIST, tables_of
 from neo.ops.spec import Device
 from neo.plan.check import check_plan
+from neo.plan.strictness import strict_findings
 from neo.planner.exchange import exchange_note, idle_comms
 from neo.planner.overrides import table_optimizers
 from neo.planner.planner import PlanResult, make_plan
@@ -55,8 +56,8 @@ def plan_tables(config: RunConfig, tables: Mapping[str, TableSpec], *, device: D
         device: What the kernels run on.
 
     Raises:
-        ConfigError: A table does not suit the backend that was asked for, an optimizer is for no table, or the given
-            plan does not fit.
+        ConfigError: A table does not suit the backend that was asked for, an optimizer is for no table, the given
+            plan does not fit, or ``strict`` forbids what was replaced.
         InfeasiblePlanError: No placement fits the memory of the machine.
     """
     hardware = config.hardware
@@ -77,5 +78,7 @@ def plan_tables(config: RunConfig, tables: Mapping[str, TableSpec], *, device: D
     if findings:
         raise ConfigError([finding.under("plan") for finding in findings])
     fallbacks = result.fallbacks + idle_comms(result.plan, config.comms)
+    if config.strict and (refused := strict_findings(fallbacks)):
+        raise ConfigError(refused)
     view = replace(result.view, fallbacks=fallbacks, exchange=exchange_note(result.plan, config.comms))
     return replace(result, fallbacks=fallbacks, view=view)

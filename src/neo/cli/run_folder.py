@@ -11,10 +11,11 @@ from typing import Any
 
 from neo.errors import ConfigError, Finding
 from neo.launch.failures import FOLDER
+from neo.launch.page.page import PAGE
 from neo.launch.summary import PROGRESS, SUMMARY
 
-_WRITTEN = ("resolved.yaml", "plan.json", "planned.json", "estimate.json", PROGRESS, SUMMARY)
-_FOLDERS = ("data_schema", FOLDER)
+_WRITTEN = ("resolved.yaml", "plan.json", "planned.json", "estimate.json", PROGRESS, SUMMARY, PAGE)
+_FOLDERS = ("data_schema", "profile", FOLDER)
 _LOCK = ".neo.lock"
 _KEY = "hydra.run.dir"
 

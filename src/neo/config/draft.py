@@ -95,6 +95,10 @@ class Draft:
         """Return true and false as they are typed where text is wanted: OmegaConf would write True and False."""
         return as_typed(value) if isinstance(value, bool) and not takes_bool(self._types.get(key, Any)) else value
 
+    def reset(self, group: str) -> None:
+        """Give every key of a group its default."""
+        self._config[group] = OmegaConf.structured(NeoConfig)[group]
+
     def finish(self) -> tuple[NeoConfig, list[Finding]]:
         """Resolve interpolations; return the typed configuration and what could not be resolved."""
         findings = []

@@ -19,14 +19,15 @@ from neo.ops.spec import OpsConfig
 from neo.optim.spec import OptimConfig
 from neo.planner.overrides import OPTIMIZERS, TYPES
 from neo.planner.spec import ShardingConfig
-from neo.strategy.spec import TrainerConfig
+from neo.strategy.spec import CallbacksConfig, LoggerConfig, TrainerConfig
 
 
 @dataclass
 class NeoConfig:
-    """The schema of a run: one field per group, and the seed."""
+    """The schema of a run: one field per group, the seed, and whether anything may be replaced."""
 
     seed: int = 0
+    strict: bool = False
     hardware: HardwareConfig = field(default_factory=HardwareConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
@@ -35,17 +36,19 @@ class NeoConfig:
     optim: OptimConfig = field(default_factory=OptimConfig)
     comms: CommsConfig = field(default_factory=CommsConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    logger: LoggerConfig = field(default_factory=LoggerConfig)
+    callbacks: CallbacksConfig = field(default_factory=CallbacksConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
     sweep: SweepConfig = field(default_factory=SweepConfig)
 
 
-GROUPS = tuple(entry.name for entry in fields(NeoConfig) if entry.name != "seed")
+GROUPS = tuple(entry.name for entry in fields(NeoConfig) if entry.name not in ("seed", "strict"))
 RECIPES = "recipes"
-_FREE_MAPPINGS = (TYPES, OPTIMIZERS)
+_FREE_MAPPINGS = (TYPES, OPTIMIZERS, "logger.options", "callbacks.options")
 
 
 def below_free_mapping(key: str) -> bool:
-    """Return whether ``key`` is or lies below a mapping with names of tables; Hydra adds to one with ``++``."""
+    """Return whether ``key`` is or lies below a mapping with free names; Hydra adds to one with ``++``."""
     return any(key == free or key.startswith(f"{free}.") for free in _FREE_MAPPINGS)
 
 
@@ -91,6 +94,8 @@ def in_words(hint: Any) -> str:
     if origin in (typing.Union, types.UnionType):
         if set(arguments) == {int, str}:
             return "'auto' or a whole number"
+        if set(arguments) == {int, float, type(None)}:
+            return "a whole number (a count), a number with a point (a part), or null"
         words = " or ".join(in_words(argument) for argument in arguments if argument is not type(None))
         return f"{words}, or null" if type(None) in arguments else words
     if origin is list:

@@ -32,7 +32,8 @@ def test_flags_may_stand_between_overrides() -> None:
 
 def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trian"]) == 2
-    assert capsys.readouterr().err == "neo: 'trian' is not a command; did you mean 'train'? Choices: plan, train\n"
+    said = capsys.readouterr().err
+    assert said.startswith("neo: 'trian' is not a command; did you mean 'train'? Choices: checkpoint, ")
 
 
 def test_without_a_command_the_usage_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

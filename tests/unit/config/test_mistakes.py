@@ -12,12 +12,14 @@ from neo.config.store import register
 from neo.errors import ConfigError
 
 _TRAINER_KEYS = (
-    "accelerator, devices, log_every_n_steps, matmul_precision, max_epochs, max_steps, "
-    "num_nodes, pipeline, precision, progress_bar, throughput_warmup_steps"
+    "accelerator, devices, limit_val_batches, log_every_n_steps, matmul_precision, max_epochs, max_steps, "
+    "num_nodes, pipeline, precision, progress_bar, throughput_warmup_steps, val_check_interval"
 )
 _SHARDINGS = "auto, column_wise, data_parallel, file, grid, row_wise, table_column_wise, table_row_wise, table_wise"
 _TYPES = _SHARDINGS.replace("file, ", "")
-_ROOT_KEYS = "comms, data, hardware, launch, model, ops, optim, seed, sharding, sweep, trainer"
+_ROOT_KEYS = (
+    "callbacks, comms, data, hardware, launch, logger, model, ops, optim, seed, sharding, strict, sweep, trainer"
+)
 _NO_OBJECTS = (
     "a configuration cannot name Python objects; choose by name; "
     "an installed package adds names through the entry point neo.plugins"
