@@ -20,6 +20,7 @@ class _Command:
 _COMMANDS = {
     "train": _Command("neo.cli.command:run_train", "plan, start the workers, train, validate"),
     "plan": _Command("neo.cli.command:run_plan", "plan only: where each table would go, and the bytes of each rank"),
+    "doctor": _Command("neo.cli.doctor:run_doctor", "what of this installation works: one verdict, exit 0 or 1"),
 }
 
 
