@@ -29,7 +29,7 @@ def _swap_tables() -> None:
     """Let this rank read a plan in which the first and the last table have changed places."""
     from neo.plan.plan_reader import read_plan
     from neo.plan.sharding_plan import ShardingPlan
-    from neo.strategy import run
+    from neo.strategy import parts
 
     def swapped(path: Path, tables: Any) -> ShardingPlan:
         plan = read_plan(path, tables)
@@ -37,7 +37,7 @@ def _swap_tables() -> None:
         assert plan.tables[first] != plan.tables[last]
         return replace(plan, tables={**plan.tables, first: plan.tables[last], last: plan.tables[first]})
 
-    vars(run)["read_plan"] = swapped
+    vars(parts)["read_plan"] = swapped
 
 
 def _spoil_step(kind: str, step: int) -> None:

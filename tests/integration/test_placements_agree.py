@@ -26,11 +26,24 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
-def losses(pool: WorkerPool, tmp_path: Path, world_size: int, optimizer: dict[str, Any]) -> dict[str, float]:
-    """Train with every sharding on every backend and return the validation log losses."""
-    found = {}
-    for name in SHARDINGS:
-        for backend in ("reference", "auto"):
+# Every sharding on every backend, and each world size with some; the property test mixes them at random.
+RUNS: dict[tuple[int, str], tuple[str, ...]] = {
+    (1, "reference"): ("table_wise",),
+    (2, "auto"): tuple(SHARDINGS),
+    (3, "reference"): tuple(SHARDINGS),
+    (4, "auto"): ("mix", "auto"),
+}
+
+
+@pytest.mark.parametrize(
+    "optimizer", [{"name": "sgd", "lr": 0.5}, {"name": "rowwise_adagrad", "lr": 0.02}], ids=["sgd", "rowwise_adagrad"]
+)
+def test_every_placement_world_size_and_backend_trains_the_same_model(
+    worker_pool: WorkerPool, tmp_path: Path, optimizer: dict[str, Any]
+) -> None:
+    found: dict[str, float] = {}
+    for (world_size, backend), names in RUNS.items():
+        for name in names:
             run_dir = tmp_path / f"{name}-{backend}-{world_size}"
             run_dir.mkdir()
             config = prepare(
@@ -41,22 +54,10 @@ def losses(pool: WorkerPool, tmp_path: Path, world_size: int, optimizer: dict[st
                 optim={"sparse": optimizer, "dense": {"name": "adam", "lr": 0.001}},
                 **CHANGES,
             )
-            summary = pool.run(world_size, train, config, run_dir, timeout_s=120)[0]
+            summary = worker_pool.run(world_size, train, config, run_dir, timeout_s=120)[0]
             assert summary["steps"] == 50
             found[f"{name} on {backend}, W={world_size}"] = summary["val"]["log_loss"]
-    return found
-
-
-@pytest.mark.parametrize(
-    "optimizer", [{"name": "sgd", "lr": 0.5}, {"name": "rowwise_adagrad", "lr": 0.02}], ids=["sgd", "rowwise_adagrad"]
-)
-def test_every_placement_world_size_and_backend_trains_the_same_model(
-    worker_pool: WorkerPool, tmp_path: Path, optimizer: dict[str, Any]
-) -> None:
-    found: dict[str, float] = {}
-    for world_size in (1, 2, 3, 4):
-        found |= losses(worker_pool, tmp_path, world_size, optimizer)
     reference = found["table_wise on reference, W=1"]
-    assert len(found) == 4 * 2 * len(SHARDINGS)
+    assert len(found) == 15
     far = {run: loss for run, loss in found.items() if abs(loss - reference) > 1e-5}
     assert not far, f"table_wise on one rank: {reference}; {far}"

@@ -225,18 +225,6 @@ def test_a_module_without_the_sparse_group_is_told_the_line(worker_pool: WorkerP
     ) in str(error.value)
 
 
-def save() -> None:
-    module, strategy = ClickModule(SGD), NeoStrategy()
-    running = trainer(strategy)
-    running.fit(module, Batches([STEPS[0].part(0, 4)]))
-    running.save_checkpoint("never.ckpt")
-
-
-def test_lightning_checkpoints_are_refused(worker_pool: WorkerPool) -> None:
-    with pytest.raises(UnsupportedError, match=r"cannot save .*never\.ckpt: .*leave out the sharded embedding tables"):
-        worker_pool.run(2, save)
-
-
 class OnlyTables(ClickModule):
     def __init__(self) -> None:
         super().__init__(replace(SGD, lr=1.0))

@@ -6,6 +6,7 @@ happens before that leaves earlier checkpoints as they were.
 
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,6 +32,7 @@ T = TypeVar("T")
 Collections = Mapping[str, EmbeddingBagCollection]
 Keys = Mapping[str, Mapping[str, str]]  # collection's path -> table's name -> plan key
 
+TORCH_TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 _TABLES, _REST = "tables", "rest.pt"
 _STEPS = "sparse_steps"
 
@@ -115,7 +117,7 @@ def load_tables(
     manifest = read_manifest(path)
     if differing := differences(manifest.tables, entries, weights_only=weights_only):
         raise CheckpointError("\n  ".join([f"'{path}' is a checkpoint of another model:", *differing]))
-    _together(collectives, path, lambda: _verify_share(path, manifest, collectives))
+    _together(collectives, path, lambda: _verify_share(path, manifest, collectives), doing="read")
     blocks: list[Block] = []
     merges = []
     for name, collection in collections.items():
@@ -155,10 +157,25 @@ def read_table(path: Path, entry: TableEntry) -> Tensor:
     Raises:
         CheckpointError: The checkpoint is damaged.
     """
-    kinds = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-    whole = torch.empty(entry.num_embeddings, entry.embedding_dim, dtype=kinds[entry.weights_dtype])
-    _read_blocks(path, [Block(f"{entry.key}/weight", tuple(whole.shape), (0, 0), whole)], alone=True)
-    return whole
+    return read_rows(path, entry, 0, entry.num_embeddings)
+
+
+def read_rows(path: Path, entry: TableEntry, begin: int, end: int) -> Tensor:
+    """Return the weights of some rows of a table ``[end - begin, embedding_dim]`` in its own type, in one process.
+
+    Args:
+        path: The checkpoint.
+        entry: What its manifest says of the table.
+        begin: The first row.
+        end: The row behind the last one.
+
+    Raises:
+        CheckpointError: The checkpoint is damaged.
+    """
+    whole = (entry.num_embeddings, entry.embedding_dim)
+    rows = torch.empty(end - begin, entry.embedding_dim, dtype=TORCH_TYPES[entry.weights_dtype])
+    _read_blocks(path, [Block(f"{entry.key}/weight", whole, (begin, 0), rows)], alone=True)
+    return rows
 
 
 def _begin(draft: Path) -> None:
@@ -172,8 +189,11 @@ def _write_tables(draft: Path, blocks: list[Block]) -> None:
 
 
 def _read_blocks(path: Path, blocks: list[Block], *, alone: bool = False) -> None:
-    with torch.no_grad():
-        load({}, storage_reader=FileSystemReader(path / _TABLES), planner=BlockLoadPlanner(blocks), no_dist=alone)
+    reader, planner = FileSystemReader(path / _TABLES), BlockLoadPlanner(blocks)
+    with torch.no_grad(), warnings.catch_warnings():
+        # One process on its own is what is meant.
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
+        load({}, storage_reader=reader, planner=planner, no_dist=alone)
 
 
 def _write_rest(draft: Path, rest: Mapping[str, Any], copies: Mapping[str, Path], rank: int) -> None:

@@ -154,16 +154,16 @@ class DataSpec:
         return self.val_samples > 0 if self.is_generated else self.val_path is not None
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is read from files."""
+        labels = () if self.label is None else (self.label,)
+        weights = tuple(name for name in self.list_weights if name is not None)
+        return (*labels, *self.dense, *self.features, *weights)
+
+    @property
     def features(self) -> tuple[str, ...]:
         """Names of the sparse features that files declare, in the order of a batch's keys."""
         return self.categorical + self.lists
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns that are read from files."""
-        label = () if self.label is None else (self.label,)
-        weights = tuple(name for name in self.list_weights if name is not None)
-        return (*label, *self.dense, *self.features, *weights)
 
     def path_of(self, split: Split) -> Path:
         """Return where the files of ``split`` are.

@@ -309,6 +309,12 @@ class NeoStrategy(DDPStrategy):
         is_training = self.lightning_module.trainer.state.fn == TrainerFn.FITTING
         self._load(self._loading, checkpoint, weights_only=not is_training, strict=strict)
 
+    @override
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        """Restore the optimizers, whose parameter groups are other objects afterwards."""
+        super().load_optimizer_state_dict(checkpoint)
+        self._groups = sparse_groups(self._collections, self.optimizers)
+
     def load_weights(self, path: str | os.PathLike[str]) -> None:
         """Read the weights of tables and dense part alone; optimizers and steps begin anew. Every rank calls it.
 
