@@ -162,14 +162,13 @@ def _range(data: DataSpec, name: str, facts: SparseFacts, rows: int | None) -> I
 
 def _missing(name: str, missing: int, total: int) -> Iterator[DataFinding]:
     share = missing / total if total else 0.0
-    if share == 1.0 and total:
+    problem = f"{share:.1%} of its values are missing"
+    if total and missing == total:
         yield DataFinding(Severity.WARNING, name, "holds no value at all", "remove it")
     elif share > MOSTLY_MISSING:
-        yield DataFinding(
-            Severity.WARNING, name, f"{share:.1%} of its values are missing", "remove it, or mend its source"
-        )
+        yield DataFinding(Severity.WARNING, name, problem, "remove it, or mend what it comes from")
     elif share > HALF_MISSING:
-        yield DataFinding(Severity.NOTE, name, f"{share:.1%} of its values are missing", "see whether that is meant")
+        yield DataFinding(Severity.NOTE, name, problem, "see whether that is meant")
 
 
 def _many(faults: Faults) -> str:

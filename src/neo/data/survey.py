@@ -184,9 +184,9 @@ class _Block:
         distinct, counts = distinct_ids(elements, name, place)
         hashes, missing = to_hashes(distinct, name, place)
         if missing is not None:
-            facts.missing += int(counts[missing].sum())
             hashes, counts = hashes[~missing], counts[~missing]
             distinct = distinct.drop_null()
+        facts.missing += len(elements) - int(counts.sum())
         facts.ids.add(hashes, counts)
         if pa.types.is_integer(distinct.type) and len(distinct):
             self._range(elements, distinct, name, facts, limit, place)
@@ -197,7 +197,7 @@ class _Block:
     def _range(
         self, elements: Any, distinct: Any, name: str, facts: SparseFacts, limit: int | None, place: Place
     ) -> None:
-        smallest, largest = (int(value) for value in (min_max(distinct)))
+        smallest, largest = _min_max(distinct)
         facts.smallest = smallest if facts.smallest is None else min(facts.smallest, smallest)
         facts.largest = largest if facts.largest is None else max(facts.largest, largest)
         if limit is not None and (smallest < 0 or largest >= limit):

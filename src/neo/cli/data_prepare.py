@@ -1,0 +1,5 @@
+from collections.abc import Sequence
+
+
+def run_prepare(arguments: Sequence[str]) -> int:
+    return 1
