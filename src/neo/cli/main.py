@@ -25,6 +25,9 @@ _COMMANDS = {
     "predict": _Command("neo.cli.predict:run_predict", "a score for every sample, written as Parquet"),
     "export": _Command("neo.cli.export:run_export", "a checkpoint as one unsharded model, in safetensors"),
     "checkpoint": _Command("neo.cli.checkpoint:run_checkpoint", "show PATH: what a checkpoint holds"),
+    "data": _Command(
+        "neo.cli.data:run_data", "check PATH: what is wrong with a data set; prepare RAW: raw Criteo as Parquet"
+    ),
 }
 
 
