@@ -26,7 +26,8 @@ def saved_run(pool: WorkerPool, run_dir: Path, world_size: int, **changes: dict[
         content.setdefault(group, {}).update(values)
     content["trainer"]["devices"] = world_size
     OmegaConf.save(OmegaConf.create(content), run_dir / "resolved.yaml")
-    return pool.run(world_size, train_and_save, config, run_dir, timeout_s=120)[0]
+    saved: tuple[Path, Any] = pool.run(world_size, train_and_save, config, run_dir, timeout_s=120)[0]
+    return saved
 
 
 def train_and_save(config: RunConfig, run_dir: Path) -> tuple[Path, dict[str, Any]]:

@@ -78,7 +78,7 @@ def write_safetensors(
             num_bytes = 0
             for block in tensor.blocks():
                 flat = block.detach().to(tensor.dtype).contiguous().flatten().cpu().view(torch.uint8)
-                file.write(memoryview(flat.numpy()))
+                file.write(flat.numpy().data)
                 num_bytes += flat.numel()
                 written(flat.numel())
             assert num_bytes == tensor.num_bytes, f"{tensor.name}: {num_bytes} of {tensor.num_bytes} bytes"

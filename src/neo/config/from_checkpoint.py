@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -144,7 +145,7 @@ def _as_it_was(checkpoint: Path) -> dict[str, Any]:
     except OSError as error:
         fix = "neo train writes it; a module of your own is evaluated with Trainer.validate(..., ckpt_path=...)"
         raise CheckpointError(f"'{path}' cannot be read: {error.strerror or error}; {fix}") from None
-    except (OmegaConfBaseException, ValueError) as error:
+    except (OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
         raise CheckpointError(f"'{path}' is damaged: {(str(error).splitlines() or [''])[0]}") from None
     if not isinstance(content, dict):
         raise CheckpointError(f"'{path}' is damaged: it is not a mapping of groups")
