@@ -26,7 +26,7 @@ def saved_run(pool: WorkerPool, run_dir: Path, world_size: int, **changes: dict[
         content.setdefault(group, {}).update(values)
     content["trainer"]["devices"] = world_size
     OmegaConf.save(OmegaConf.create(content), run_dir / "resolved.yaml")
-    saved: tuple[Path, Any] = pool.run(world_size, train_and_save, config, run_dir, timeout_s=120)[0]
+    saved: tuple[Path, dict[str, Any]] = pool.run(world_size, train_and_save, config, run_dir, timeout_s=120)[0]
     return saved
 
 

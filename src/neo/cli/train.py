@@ -10,10 +10,10 @@ from omegaconf import DictConfig
 
 from neo.cli.planning import keyed, plan_tables, settled_semantics
 from neo.cli.run_folder import clear, held
+from neo.cli.shared_schema import schema_of
 from neo.config.devices import execution_device, num_processes
 from neo.config.resolve import read_resolved, resolve, write_resolved
 from neo.config.run_config import RunConfig
-from neo.data.vocabulary import learn_schema
 from neo.errors import ConfigError, Finding, InfeasiblePlanError, NeoError
 from neo.launch.environment import RankEnvironment, rank_environment
 from neo.launch.meeting import announce, await_announcement, forget, signs_of_life
@@ -124,13 +124,7 @@ def _prepare(config: DictConfig, run: RunConfig, run_dir: Path, world: _World) -
 
 
 def _plan(run: RunConfig, run_dir: Path, world: _World) -> PlanResult:
-    schema = learn_schema(
-        run.data,
-        num_embeddings=run.model.num_embeddings,
-        pooling_factors=run.model.pooling_factors,
-        seed=run.seed,
-        folder=run_dir / "data_schema",
-    )
+    schema = schema_of(run, run_dir / "data_schema", run_dir)
     tables = keyed(tables_of(run.model, schema.features), EMBEDDINGS_PATH)
     return plan_tables(run, tables, device=world.device)
 

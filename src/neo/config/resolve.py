@@ -141,6 +141,7 @@ def to_specs(config: NeoConfig) -> RunConfig:
     """Return the frozen form of a valid configuration."""
     return RunConfig(
         seed=config.seed,
+        strict=config.strict,
         hardware=config.hardware.to_spec(),
         data=config.data.to_spec(),
         model=config.model.to_spec(),
@@ -149,5 +150,7 @@ def to_specs(config: NeoConfig) -> RunConfig:
         optim=config.optim.to_spec(),
         comms=config.comms.to_spec(),
         trainer=config.trainer.to_spec(),
+        logger=config.logger.to_spec(),
+        callbacks=config.callbacks.to_spec(),
         launch=config.launch.to_spec(),
     )

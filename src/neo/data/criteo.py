@@ -1,11 +1,11 @@
 """Criteo's raw display-advertising format: tab-separated, no header; label, 13 integers, 26 hexadecimal ids.
 
 An empty field is a missing value; anything else than a whole number or up to 8 hexadecimal digits is refused.
+Where no label is wanted the files may lack it, as Criteo's own test files do.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,16 +24,15 @@ _MOST_DIGITS = 8
 
 
 def open_criteo(data: DataSpec, split: Split) -> DelimitedReader:
-    """Return the reader of one split; where no labels are read, its files may lack them. Raises as its class does."""
-    if data.label is None and _lacks_label(list_files(data.path_of(split), data.name)[0]):
-        return DelimitedReader(data, split, replace(_FORMAT, columns=_COLUMNS))
-    return DelimitedReader(data, split, _FORMAT)
+    """Return the reader of one split. Raises as ``DelimitedReader`` does."""
+    return DelimitedReader(data, split, _FORMAT if data.label is not None or _has_label(data, split) else _UNLABELLED)
 
 
-def _lacks_label(file: Path) -> bool:
-    """Return whether the first line has a field for each column but the label, as in the published test files."""
-    first = next((line for _, line in read_lines(file) if line.strip(b"\r\n")), b"")
-    return first.count(b"\t") + 1 == len(_COLUMNS)
+def _has_label(data: DataSpec, split: Split) -> bool:
+    """Whether the first line of the first file has a field for the label."""
+    file = list_files(data.path_of(split), data.name)[0]
+    first = next((line for _, line in read_lines(file) if line.strip()), b"")
+    return first.count(b"\t") >= len(_FORMAT.columns or ()) - 1
 
 
 def check_rows(rows: ArrowRows, place: Callable[[ArrowRows, int], str]) -> ArrowRows:
@@ -55,7 +54,7 @@ def check_rows(rows: ArrowRows, place: Callable[[ArrowRows, int], str]) -> Arrow
         else:
             continue
         table = table.set_column(index, name, column)
-    return ArrowRows(table, rows.files, rows.numbers)
+    return replace(rows, table=table)
 
 
 def _lower_hexadecimal(array: Any, column: str, place: Place) -> Any:
@@ -91,5 +90,7 @@ def _lower_digits() -> NDArray[np.uint8]:
 
 
 _LOWER = _lower_digits()
-_COLUMNS = (*CRITEO_DENSE, *CRITEO_CATEGORICAL)
-_FORMAT = TextFormat(delimiter="\t", columns=("label", *_COLUMNS), quoted=False, check_rows=check_rows)
+_FORMAT = TextFormat(
+    delimiter="\t", columns=("label", *CRITEO_DENSE, *CRITEO_CATEGORICAL), quoted=False, check_rows=check_rows
+)
+_UNLABELLED = replace(_FORMAT, columns=(*CRITEO_DENSE, *CRITEO_CATEGORICAL))

@@ -105,7 +105,8 @@ class DelimitedReader:
             with self._open(file) as stream:
                 for batch in stream:
                     if batch.num_rows:
-                        yield ArrowRows.of(pa.Table.from_batches([batch]), file=index, first=first)
+                        table = pa.Table.from_batches([batch])
+                        yield ArrowRows.of(table, file=index, first=first, count=batch.num_rows)
                     first += batch.num_rows
         except (pa.ArrowException, OSError, EOFError) as error:
             raise self._explain(index, error) from None

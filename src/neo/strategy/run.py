@@ -16,6 +16,7 @@ from neo.data.vocabulary import load_schema
 from neo.plan.sharding_plan import ColumnWiseSemantics
 from neo.strategy.callbacks import StepMeter, TrainLog
 from neo.strategy.divergence import LossGuard
+from neo.strategy.fallbacks import all_fallbacks, planned_fallbacks
 from neo.strategy.neo_strategy import NeoStrategy
 from neo.strategy.parts import embeddings_of, make_loaders, make_module, make_trainer, read_run_plan, this_world
 from neo.strategy.progress_bar import ProgressBar
@@ -24,6 +25,8 @@ from neo.strategy.quiet import silence_lightning
 from neo.strategy.spec import executed_on
 from neo.strategy.summary import CommsUsed, RunOutcome, print_summary, write_summary
 from neo.strategy.traffic import TrafficBytes, TrafficMeter, TrafficPerStep
+from neo.strategy.validation_times import check_validation
+from neo.strategy.watching import watching_callbacks
 from neo.versions import installed_versions
 
 
@@ -77,6 +80,8 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
     ]
     if config.trainer.progress_bar:
         callbacks.append(ProgressBar(meter, console=console))
+    callbacks += watching_callbacks(config, run_dir, console)
+    check_validation(config.trainer, loaders.train, loaders.val)
     trainer = make_trainer(config, run_dir, world, strategy=strategy, callbacks=callbacks)
     trainer.fit(module, loaders.train, loaders.val)
     steps = trainer.global_step
@@ -99,7 +104,7 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
         executed_on=executed_on(world.device, world.size),
         plan_fingerprint=strategy.plan_fingerprint,
         config_fingerprint=config.fingerprint(),
-        fallbacks=tuple(dict.fromkeys(line for rank in told for line in rank.fallbacks)),
+        fallbacks=all_fallbacks(planned_fallbacks(run_dir), *(rank.fallbacks for rank in told)),
         out_of_range={table: sum(rank.out_of_range[table] for rank in told) for table in own.out_of_range},
         column_wise_semantics="per_shard" if plan.column_wise_semantics is ColumnWiseSemantics.PER_SHARD else None,
         comms=CommsUsed.of(plan, config.comms),
