@@ -107,9 +107,9 @@ def scores(path: Path) -> Any:
 def run_docs(kind: str, folder: Path) -> torch.Tensor:
     """Run the documented loader of a kind of model where neo cannot be imported, and return its logits."""
     blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    code = blocks[["dlrm", "dlrm_dcnv2"].index(kind)]
+    code = blocks[["dlrm", "dlrm_dcnv2", "deepfm"].index(kind)]
     lines = [line for line in code.splitlines() if line and "import" not in line]
-    assert len(lines) <= 16
+    assert len(lines) <= 17
     code = f"import sys; sys.modules['neo'] = None\n{code}\ntorch.save(logits, sys.argv[1])"
     out = folder / "logits.pt"
     done = subprocess.run(
@@ -122,7 +122,7 @@ def run_docs(kind: str, folder: Path) -> torch.Tensor:
 
 
 @pytest.mark.usefixtures("in_pool")
-@pytest.mark.parametrize(("model", "pooling"), [("dlrm", "mean"), ("dlrm_dcnv2", "sum")])
+@pytest.mark.parametrize(("model", "pooling"), [("dlrm", "mean"), ("dlrm_dcnv2", "sum"), ("deepfm", "mean")])
 def test_r3_a_checkpoint_is_measured_scored_and_exported_alike(
     worker_pool: WorkerPool, tmp_path: Path, model: str, pooling: str
 ) -> None:

@@ -138,7 +138,7 @@ def test_all_mistakes_are_found_together(tmp_path: Path) -> None:
         "hydra.run.dir=x",
         "nonsense",
     )
-    free = "data.name, data.val_path, data.global_batch_size, data.limit_samples, data.val_samples"
+    free = "data.name, data.val_path, data.global_batch_size, data.limit_samples, data.val_samples, data.num_workers"
     decided = "cannot be changed for a checkpoint: "
     other_model = "the checkpoint holds this model's tables and dense part, and no other; leave it out"
     form = "the checkpoint's model knows samples in this form only"
