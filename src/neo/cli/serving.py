@@ -1,13 +1,9 @@
 """What ``neo eval`` and ``neo predict`` share: open a checkpoint, lay out its tables, and start the workers."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
-
-from typing_extensions import override
 
 from neo.checkpoint.folder import find_checkpoint, wrong_files
 from neo.checkpoint.job import Job, write_job
@@ -27,19 +23,8 @@ from neo.models.spec import EMBEDDINGS_PATH, tables_of
 from neo.plan.serialize import write_plan
 from neo.strategy.spec import executed_on
 
-PATH_HELP = "a checkpoint, a folder of them, or a run folder: the newest complete one is taken"
-OVERRIDES_HELP = "data.val_path=FILE, trainer.devices=2, sharding=row_wise, …"
 _TABLES = "tables/"
 _WORKER = "neo.launch.job_worker"
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose mistakes are findings like those in a configuration."""
-
-    @override
-    def error(self, message: str) -> NoReturn:
-        """Raise ConfigError."""
-        raise ConfigError([Finding(self.prog, message, self.format_usage().strip())])
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ def test_all_mistakes_are_found_together(tmp_path: Path) -> None:
         f"data.path: {decided}nothing is trained here; write data.val_path=FILE: those samples are read",
         f"optim.sparse.lr: {decided}nothing is trained here; leave it out",
         f"trainer.max_steps: {decided}nothing is trained here; leave it out",
-        "trainer.devices: 0 is outside [1, 1024]",
+        "trainer.devices: 0 is below the limit 1; write 1 to 1024",
         "hydra.run.dir: is Hydra's, and Hydra does not run here; leave it out",
     ):
         assert line in found
