@@ -156,7 +156,7 @@ def test_all_mistakes_are_found_together(tmp_path: Path) -> None:
     ):
         assert line in found
     starts = [line.partition(";")[0] for line in found]
-    assert "data.val_sample: no such key (given 5)" in starts
+    assert "data.val_sample: no such key (given '5')" in starts
     assert "sharding: 'rowwise' is not a choice of sharding" in starts
     assert len(found) == len(overrides)
 
