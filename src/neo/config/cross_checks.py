@@ -54,6 +54,8 @@ def cross_findings(
         findings += _trainable(config)
     if purpose is Purpose.TRAIN and sound("callbacks", "data", "trainer"):
         findings += _watched_validation(config)
+    if purpose is Purpose.TRAIN and sound("checkpoint", "data"):
+        findings += _checkpoints(config)
     if sound("optim", "sharding"):
         findings += _semantics_without_effect(config)
     if not sound("ops", "optim", "trainer", "model", "hardware"):
@@ -145,6 +147,14 @@ def _files(config: NeoConfig) -> list[Finding]:
     except ConfigError as error:
         return [*missing, *error.findings]
     return missing
+
+
+def _checkpoints(config: NeoConfig) -> list[Finding]:
+    findings = [finding.under("checkpoint") for finding in config.checkpoint.check_paths()]
+    if config.checkpoint.monitor is not None and not config.data.to_spec().has_validation:
+        problem = f"'{config.checkpoint.monitor}' has no effect: there is no validation data"
+        findings.append(Finding("checkpoint.monitor", problem, "set data.val_path, or leave it out"))
+    return findings
 
 
 def _single_node(config: NeoConfig) -> list[Finding]:

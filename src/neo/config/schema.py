@@ -10,6 +10,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from neo.checkpoint.spec import CheckpointConfig
 from neo.comms.spec import CommsConfig
 from neo.data.spec import DataConfig
 from neo.hardware.spec import HardwareConfig
@@ -36,6 +37,7 @@ class NeoConfig:
     optim: OptimConfig = field(default_factory=OptimConfig)
     comms: CommsConfig = field(default_factory=CommsConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     logger: LoggerConfig = field(default_factory=LoggerConfig)
     callbacks: CallbacksConfig = field(default_factory=CallbacksConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
@@ -52,7 +54,7 @@ def below_free_mapping(key: str) -> bool:
     return any(key == free or key.startswith(f"{free}.") for free in _FREE_MAPPINGS)
 
 
-NOT_BUILT_KEYS = ("checkpoint", "explain")
+NOT_BUILT_KEYS = ("explain",)
 """First parts of keys that are planned and not there yet."""
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Any: "anything"}
