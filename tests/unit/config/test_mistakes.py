@@ -555,8 +555,8 @@ MISTAKES: list[tuple[str, list[str]]] = [
 ]
 
 MISTAKES += [
-    ("checkpoint.every_n_steps=0", ["checkpoint.every_n_steps: 0 is below the limit 1; write 1 or more"]),
-    ("checkpoint.keep_last=0", ["checkpoint.keep_last: 0 is below the limit 1; write 1 or more"]),
+    ("checkpoint.every_n_steps=0", ["checkpoint.every_n_steps: 0 is below the limit 1; write 1 to 2^62"]),
+    ("checkpoint.keep_last=0", ["checkpoint.keep_last: 0 is below the limit 1; write 1 to 2^62"]),
     ("checkpoint.every_minutes=0", ["checkpoint.every_minutes: 0.0 is below the limit 0.01; write 0.01 to 525600"]),
     (
         "checkpoint.monitor=aucc",
