@@ -141,7 +141,7 @@ class CheckpointWriter(Callback):
         if step == self._saved_step:
             return
         path = self._folder / step_name(step)
-        trainer.save_checkpoint(path)
+        trainer.save_checkpoint(path, weights_only=False)
         self._on_rank_0(trainer, lambda: tidy(self._folder, self._keep))
         self.newest = path
         self._saved_step, self._saved_s = step, time.monotonic()

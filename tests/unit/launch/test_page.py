@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from neo.launch.page import PAGE
 from neo.launch.page.chart import Chart, Line, draw
 from neo.launch.page.history import read_history
-from neo.launch.page.page import PAGE, page, write_page
+from neo.launch.page.page import page, write_page
 from neo.launch.summary import RunFacts, Status, complete_summary, write_facts
 from neo.plan.serialize import write_plan
 from neo.plan.sharding_plan import ShardingType
