@@ -11,9 +11,11 @@ from omegaconf import DictConfig
 from neo.cli.planning import keyed, plan_tables, settled_semantics
 from neo.cli.run_folder import clear, held
 from neo.cli.shared_schema import schema_of
+from neo.cli.start import Start, make_start, require_tables, take_schema
 from neo.config.devices import execution_device, num_processes
 from neo.config.resolve import read_resolved, resolve, write_resolved
 from neo.config.run_config import RunConfig
+from neo.data.vocabulary import load_schema
 from neo.errors import ConfigError, Finding, InfeasiblePlanError, NeoError
 from neo.launch.environment import RankEnvironment, rank_environment
 from neo.launch.meeting import announce, await_announcement, forget, signs_of_life
@@ -65,9 +67,10 @@ def _train_here(config: DictConfig, run_dir: Path) -> int:
 def _train_in(config: DictConfig, run_dir: Path) -> int:
     clear(run_dir)
     run = resolve(config)
+    start = make_start(run, run_dir)
     processes = num_processes(run.trainer.devices, run.trainer.accelerator)
-    _prepare(config, run, run_dir, _World(execution_device(run.trainer.accelerator), processes, processes))
-    outcome = run_workers(run_dir, num_processes=processes, launch=run.launch)
+    _prepare(config, run, start, run_dir, _World(execution_device(run.trainer.accelerator), processes, processes))
+    outcome = run_workers(run_dir, num_processes=processes, launch=run.launch, preemptible=run.checkpoint.on_preemption)
     if outcome.done:
         complete_summary(run_dir, Status.DONE)
         return 0
@@ -88,7 +91,8 @@ def _prepare_for_all(config: DictConfig, run_dir: Path, ranks: RankEnvironment) 
             run = resolve(config, num_started=ranks.world_size)
             _require(_as_started(run, ranks))
             device = execution_device(run.trainer.accelerator)
-            _prepare(config, run, run_dir, _World(device, ranks.world_size, ranks.local_world_size))
+            start = make_start(run, run_dir)
+            _prepare(config, run, start, run_dir, _World(device, ranks.world_size, ranks.local_world_size))
         code = 0
     except NeoError as error:
         code = error.exit_code
@@ -97,9 +101,9 @@ def _prepare_for_all(config: DictConfig, run_dir: Path, ranks: RankEnvironment) 
         announce(run_dir, ranks, code)
 
 
-def _prepare(config: DictConfig, run: RunConfig, run_dir: Path, world: _World) -> None:
+def _prepare(config: DictConfig, run: RunConfig, start: Start, run_dir: Path, world: _World) -> None:
     """Learn what has to be learned from the data, plan, and write all that a worker reads."""
-    write_resolved(run_dir / "resolved.yaml", config, _settled(run, world))
+    write_resolved(run_dir / "resolved.yaml", config, {**_settled(run, world), **start.settled})
     fingerprint = read_resolved(run_dir / "resolved.yaml").fingerprint()  # As every worker will compute it.
     run = replace(run, hardware=run.hardware.scaled_to(world.size))
     facts = RunFacts(
@@ -107,10 +111,11 @@ def _prepare(config: DictConfig, run: RunConfig, run_dir: Path, world: _World) -
         planned_for=run.hardware.label(),
         executed_on=executed_on(world.device, world.size),
         config_fingerprint=fingerprint,
+        resumed_from=str(start.checkpoint) if start.resumes else None,
     )
     write_facts(run_dir, facts)
     try:
-        planned = _plan(run, run_dir, world)
+        planned = _plan(run, start, run_dir, world)
     except NeoError as error:
         infeasible = isinstance(error, InfeasiblePlanError)
         complete_summary(run_dir, Status.INFEASIBLE if infeasible else Status.FAILED, error=str(error))
@@ -123,9 +128,11 @@ def _prepare(config: DictConfig, run: RunConfig, run_dir: Path, world: _World) -
     print(f"run folder: {run_dir}", flush=True)
 
 
-def _plan(run: RunConfig, run_dir: Path, world: _World) -> PlanResult:
-    schema = schema_of(run, run_dir / "data_schema", run_dir)
+def _plan(run: RunConfig, start: Start, run_dir: Path, world: _World) -> PlanResult:
+    folder = run_dir / "data_schema"
+    schema = load_schema(folder) if take_schema(start, folder) else schema_of(run, folder, run_dir)
     tables = keyed(tables_of(run.model, schema.features), EMBEDDINGS_PATH)
+    require_tables(start, run, tables)
     return plan_tables(run, tables, device=world.device)
 
 

@@ -52,8 +52,13 @@ def cross_findings(
         findings += _single_node(config)
     if purpose is Purpose.TRAIN and sound("trainer"):
         findings += _trainable(config)
+    if config.callbacks.learning_rate_monitor and not config.logger.names:
+        problem = "true has no effect: logger.names is [], so nothing is logged"
+        findings.append(Finding("callbacks.learning_rate_monitor", problem, "leave it out, or use logger=csv"))
     if purpose is Purpose.TRAIN and sound("callbacks", "data", "trainer"):
         findings += _watched_validation(config)
+    if purpose is Purpose.TRAIN and sound("checkpoint", "data"):
+        findings += _checkpoints(config)
     if sound("optim", "sharding"):
         findings += _semantics_without_effect(config)
     if not sound("ops", "optim", "trainer", "model", "hardware"):
@@ -145,6 +150,14 @@ def _files(config: NeoConfig) -> list[Finding]:
     except ConfigError as error:
         return [*missing, *error.findings]
     return missing
+
+
+def _checkpoints(config: NeoConfig) -> list[Finding]:
+    findings = [finding.under("checkpoint") for finding in config.checkpoint.check_paths()]
+    if config.checkpoint.monitor is not None and not config.data.to_spec().has_validation:
+        problem = f"'{config.checkpoint.monitor}' has no effect: there is no validation data"
+        findings.append(Finding("checkpoint.monitor", problem, "set data.val_path, or leave it out"))
+    return findings
 
 
 def _single_node(config: NeoConfig) -> list[Finding]:

@@ -152,5 +152,6 @@ def to_specs(config: NeoConfig) -> RunConfig:
         trainer=config.trainer.to_spec(),
         logger=config.logger.to_spec(),
         callbacks=config.callbacks.to_spec(),
+        checkpoint=config.checkpoint.to_spec(),
         launch=config.launch.to_spec(),
     )

@@ -5,6 +5,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
+from neo.checkpoint.spec import CheckpointSpec
 from neo.comms.spec import CommsSpec
 from neo.data.spec import DataSpec
 from neo.hardware.spec import HardwareSpec
@@ -32,12 +33,13 @@ class RunConfig:
     trainer: TrainerSpec
     logger: LoggerSpec
     callbacks: CallbacksSpec
+    checkpoint: CheckpointSpec
     launch: LaunchSpec
 
     def fingerprint(self) -> str:
         """Return a hash of everything that can change what is trained.
 
-        Left out are ``launch``, what only watches (``logger``, the profiler, ``strict``, …) or reads ahead, and
+        Left out are ``launch``, what only watches (``logger``, the profiler, ``strict``, …), reads ahead or saves, and
         ``hardware``: the machine acts through the plan, which has a fingerprint of its own, and ``hardware=local`` may
         be detected differently on each node.
         """
@@ -46,6 +48,7 @@ class RunConfig:
             del content[key]
         for key in ("learning_rate_monitor", "profiler", "assert_trained"):
             del content["callbacks"][key]
+        content["weights_from"] = content.pop("checkpoint")["weights_from"]
         for key in ("progress_bar", "log_every_n_steps"):
             del content["trainer"][key]
         del content["data"]["num_workers"]

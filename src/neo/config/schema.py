@@ -10,6 +10,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from neo.checkpoint.spec import CheckpointConfig
 from neo.comms.spec import CommsConfig
 from neo.data.spec import DataConfig
 from neo.hardware.spec import HardwareConfig
@@ -24,7 +25,12 @@ from neo.strategy.spec import CallbacksConfig, LoggerConfig, TrainerConfig
 
 @dataclass
 class NeoConfig:
-    """The schema of a run: one field per group, the seed, and whether anything may be replaced."""
+    """The schema of a run: one field per group, the seed, and whether anything may be replaced.
+
+    Attributes:
+        seed: What initial weights, generated data, shuffling and random rounding depend on; 0 to 2^63 - 1.
+        strict: Whether a kernel, tier or codec that would be replaced by another is an error.
+    """
 
     seed: int = 0
     strict: bool = False
@@ -36,6 +42,7 @@ class NeoConfig:
     optim: OptimConfig = field(default_factory=OptimConfig)
     comms: CommsConfig = field(default_factory=CommsConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     logger: LoggerConfig = field(default_factory=LoggerConfig)
     callbacks: CallbacksConfig = field(default_factory=CallbacksConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
@@ -52,7 +59,7 @@ def below_free_mapping(key: str) -> bool:
     return any(key == free or key.startswith(f"{free}.") for free in _FREE_MAPPINGS)
 
 
-NOT_BUILT_KEYS = ("checkpoint", "explain")
+NOT_BUILT_KEYS = ("explain",)
 """First parts of keys that are planned and not there yet."""
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Any: "anything"}

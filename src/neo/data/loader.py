@@ -91,6 +91,7 @@ class GlobalBatchLoader:
         self._encoder: Encoder = self._reader.encoder(schema, seed=seed)
         self._num_samples = self._count()
         self._epoch = 0
+        self._first_sample = 0
 
     def _count(self) -> int | None:
         total = self._reader.num_samples()
@@ -123,23 +124,30 @@ class GlobalBatchLoader:
             raise TypeError(f"the number of {self._split} samples is not known before all files are read")
         return -(-self._num_samples // self._global_batch_size)
 
-    def set_epoch(self, epoch: int) -> None:
-        """Let the next iteration be this epoch, counted from 0."""
-        self._epoch = epoch
+    def batches_before(self, sample: int) -> int:
+        """Return how many batches an epoch that goes on at ``sample`` has behind it; with the rest they are all."""
+        if self._num_samples is None:
+            return sample // self._global_batch_size
+        return len(self) - -(-(self._num_samples - sample) // self._global_batch_size)
+
+    def set_epoch(self, epoch: int, *, first_sample: int = 0) -> None:
+        """Let the next iteration be this epoch, counted from 0, without its first samples."""
+        self._epoch, self._first_sample = epoch, first_sample
 
     def __iter__(self) -> Iterator[Batch]:
-        epoch, self._epoch = self._epoch, self._epoch + 1
-        batches = self._batches(epoch)
+        epoch, first = self._epoch, self._first_sample
+        self.set_epoch(epoch + 1)
+        batches = self._batches(epoch, first)
         if self._num_workers == 0:
             return batches
         return ReadAhead(batches, depth=_READ_AHEAD_BATCHES, name=f"neo-read-{self._split}")
 
-    def _batches(self, epoch: int) -> Iterator[Batch]:
+    def _batches(self, epoch: int, first: int) -> Iterator[Batch]:
         """Yield this rank's batches: groups are read one after the other, and encoded by so many threads as there are.
 
         Batches come in order, and are the same for every number of threads.
         """
-        groups = self._groups(epoch)
+        groups = self._groups(epoch, first)
         if self._num_workers < 2:
             for group in groups:
                 yield from self._own_parts(group)
@@ -157,25 +165,36 @@ class GlobalBatchLoader:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _groups(self, epoch: int) -> Iterator[_Group]:
-        """Read windows, cut all complete global batches out of them, and carry the rest over."""
-        index, size = 0, self._global_batch_size
+    def _groups(self, epoch: int, first: int) -> Iterator[_Group]:
+        """Read windows, cut all complete global batches out of them, and carry the rest over.
+
+        The order of an epoch's samples depends on seed, epoch and window alone, so that any batch size can go on at
+        any sample. What lies before ``first`` is read and shuffled, but not encoded.
+        """
+        index, size = self.batches_before(first), self._global_batch_size
         order = np.random.default_rng([self._seed & (2**63 - 1), epoch]) if self._shuffle else None
         rows: Any = None
         sequence = np.empty(0, dtype=np.int64)  # positions in rows, in the order of the samples
         for parts in self._windows(order):
-            carried = [rows.take(sequence)] if sequence.size else []
-            rows = _joined([*carried, *parts])
-            sequence = np.arange(len(rows))
+            num_new = sum(map(len, parts))
+            fresh = np.arange(num_new)
             if order is not None:
-                order.shuffle(sequence[sum(map(len, carried)) :])
-            complete = len(rows) // size
+                order.shuffle(fresh)
+            skipped = min(first, num_new)
+            first -= skipped
+            if skipped == num_new:
+                continue
+            carried = [rows.take(sequence)] if sequence.size else []
+            num_carried = sum(map(len, carried))
+            rows = _joined([*carried, *parts])
+            sequence = np.concatenate([np.arange(num_carried), num_carried + fresh[skipped:]])
+            complete = sequence.size // size
             for count in self._group_sizes(complete):
                 yield _Group(rows, sequence[: count * size], [size] * count, index)
                 index += count
                 sequence = sequence[count * size :]
         if rows is None:
-            raise DataError(f"there are no {self._split} samples")
+            raise DataError(f"there are no {self._split} samples" + (" where this run would go on" if index else ""))
         if sequence.size:
             yield _Group(rows, sequence, [sequence.size], index)
 

@@ -156,6 +156,16 @@ def _write_vocabulary(path: Path, known: Vocabulary) -> None:
     written.replace(path)
 
 
+def forget_count(folder: Path) -> None:
+    """Let a stored schema be for data whose number of samples is not known."""
+    path = folder / _FILE
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["num_samples"] = None
+    written = path.with_name(f"{_FILE}.new")
+    written.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    written.replace(path)
+
+
 def load_schema(folder: Path) -> DataSchema:
     """Load what ``store_schema`` stored.
 

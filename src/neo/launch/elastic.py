@@ -6,9 +6,11 @@ Run as ``python -m neo.launch.elastic RUN_DIR --processes N …`` by ``neo.launc
 import argparse
 import logging
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 
 from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -16,6 +18,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from neo.launch.failures import FOLDER, ProcessEnd, write_process_ends
 from neo.launch.watchdog import start_watchdog
+from neo.launch.worker import living_workers
 
 _LOCALHOST = "127.0.0.1"
 
@@ -52,6 +55,10 @@ def main(arguments: Sequence[str]) -> int:
     start_watchdog(asked.parent_pid)
     # What the engine logs about ending workers would bury the worker's own error; its loggers set their own levels.
     logging.disable(logging.ERROR)
+    signals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+    if asked.preemptible:
+        signal.signal(signal.SIGTERM, _PassOn(asked.run_dir, asked.processes))
+        signals = signals.removeprefix("SIGTERM,")
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -63,6 +70,7 @@ def main(arguments: Sequence[str]) -> int:
         max_restarts=0,
         logs_specs=RankLogs(asked.run_dir),
         shutdown_timeout=asked.shutdown_timeout,
+        signals_to_handle=signals,
     )
     worker = ("-P", "-m", asked.worker, str(asked.run_dir), str(os.getpid()))
     try:
@@ -73,6 +81,21 @@ def main(arguments: Sequence[str]) -> int:
     except SignalException:
         return 1
     return 0
+
+
+class _PassOn:
+    """Passes SIGTERM on to the workers, which end when they have saved; before all of them are there, ends the run."""
+
+    def __init__(self, run_dir: Path, num_processes: int) -> None:
+        self._run_dir = run_dir
+        self._num_processes = num_processes
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        pids = living_workers(self._run_dir)
+        if len(pids) < self._num_processes:
+            raise SignalException("ended before the training", signal.Signals(number))
+        for pid in pids:
+            os.kill(pid, number)
 
 
 def _process_ends(error: ChildFailedError) -> Mapping[int, ProcessEnd]:
@@ -87,6 +110,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--processes", type=int, required=True, help="workers to start")
     parser.add_argument("--parent-pid", type=int, required=True, help="end when this is no longer the parent")
     parser.add_argument("--shutdown-timeout", type=int, required=True, help="seconds between SIGTERM and SIGKILL")
+    parser.add_argument("--preemptible", action="store_true", help="pass SIGTERM on and let the workers end")
     parser.add_argument("--worker", default="neo.launch.worker", help="module to run as each worker (for tests)")
     return parser.parse_args(arguments)
 

@@ -37,7 +37,14 @@ class Outcome:
     message: str = ""
 
 
-def run_workers(run_dir: Path, *, num_processes: int, launch: LaunchSpec, worker: str = "neo.launch.worker") -> Outcome:
+def run_workers(
+    run_dir: Path,
+    *,
+    num_processes: int,
+    launch: LaunchSpec,
+    worker: str = "neo.launch.worker",
+    preemptible: bool = False,
+) -> Outcome:
     """Start ``num_processes`` workers on this host and wait until none is left.
 
     Args:
@@ -45,19 +52,24 @@ def run_workers(run_dir: Path, *, num_processes: int, launch: LaunchSpec, worker
         num_processes: Ranks.
         launch: Threads and patience.
         worker: The module that each worker runs; tests pass theirs.
+        preemptible: Whether the workers are told of SIGTERM and left to end by themselves, as they do when they have
+            saved a checkpoint; that is a good end. Else, and for every other signal, the workers are ended.
     """
     shutil.rmtree(run_dir / FOLDER, ignore_errors=True)
     command = [sys.executable, "-P", "-m", "neo.launch.elastic", str(run_dir.absolute()), "--worker", worker]
     command += ["--processes", str(num_processes), "--parent-pid", str(os.getpid())]
-    command += ["--shutdown-timeout", str(launch.shutdown_timeout_s)]
+    command += ["--shutdown-timeout", str(launch.shutdown_timeout_s), *(["--preemptible"] if preemptible else [])]
     environment = _environment(num_processes, launch)
     received = _Received()
     with _noting_signals(received):
         # A session of its own: Ctrl-C reaches the workers once, through this process.
         engine = subprocess.Popen(command, env=environment, start_new_session=True)
-        code = _wait(engine, received, launch.shutdown_timeout_s + _ENGINE_MARGIN_S)
-    if received.names:
-        return Outcome(False, received.names[0], f"ended by {received.names[0]}")
+        code = _wait(engine, received, launch, preemptible=preemptible)
+    may_end_well = received.names[:1] in ([], ["SIGTERM"] if preemptible else [])
+    if received.names and not (may_end_well and code == 0):
+        failure = describe_failure(run_dir).rpartition("\n\n")[2] if may_end_well else ""
+        why = f"; {failure}" if " failed: " in failure else ""  # It may have failed to save.
+        return Outcome(False, received.names[0], f"ended by {received.names[0]}{why}")
     if code == 0:
         shutil.rmtree(run_dir / FOLDER, ignore_errors=True)
         return Outcome(True)
@@ -88,9 +100,13 @@ def _noting_signals(received: _Received) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _wait(engine: "subprocess.Popen[bytes]", received: _Received, patience_s: float) -> int:
-    """Wait for the engine; pass a signal on as SIGTERM, and on a second one kill it (its workers notice and end)."""
-    told = False
+def _wait(engine: "subprocess.Popen[bytes]", received: _Received, launch: LaunchSpec, *, preemptible: bool) -> int:
+    """Wait for the engine; pass a signal on, and on a second one kill it (its workers notice and end).
+
+    A preemptible run's engine lets the workers go on after SIGTERM, and ends them after SIGINT; another one ends them
+    after SIGTERM.
+    """
+    told, patience_s = False, launch.shutdown_timeout_s + _ENGINE_MARGIN_S
     while True:
         try:
             return engine.wait(timeout=_POLL_S)
@@ -98,7 +114,9 @@ def _wait(engine: "subprocess.Popen[bytes]", received: _Received, patience_s: fl
             if not received.names:
                 continue
         if not told:
-            engine.terminate()
+            leaves = received.names[0] == "SIGTERM" or not preemptible
+            engine.send_signal(signal.SIGTERM if leaves else signal.SIGINT)
+            patience_s = launch.preemption_timeout_s if leaves and preemptible else patience_s
             told = True
         elif len(received.names) > 1 or time.monotonic() - received.first_at > patience_s:
             engine.kill()

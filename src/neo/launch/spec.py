@@ -14,10 +14,12 @@ class LaunchSpec:
     Attributes:
         threads_per_worker: Threads of each worker's CPU kernels; None shares the cores evenly.
         shutdown_timeout_s: Seconds that workers get to end by themselves after another one failed.
+        preemption_timeout_s: Seconds that workers get to save a checkpoint after SIGTERM.
     """
 
     threads_per_worker: int | None
     shutdown_timeout_s: int
+    preemption_timeout_s: int = 600
 
 
 @dataclass
@@ -26,17 +28,18 @@ class LaunchConfig:
 
     threads_per_worker: int | None = None
     shutdown_timeout_s: int = 20
+    preemption_timeout_s: int = 600
 
     def validate(self) -> list[Finding]:
         """Return every mistake, keys relative to ``launch``."""
-        findings = outside_limits(self, {"threads_per_worker": (1, 1024)})
+        findings = outside_limits(self, {"threads_per_worker": (1, 1024), "preemption_timeout_s": (3, 86_400)})
         if not 3 <= self.shutdown_timeout_s <= 45:
             findings.append(Finding("shutdown_timeout_s", f"{self.shutdown_timeout_s} is outside [3, 45]"))
         return findings
 
     def to_spec(self) -> LaunchSpec:
         """Return the frozen form of a valid configuration."""
-        return LaunchSpec(self.threads_per_worker, self.shutdown_timeout_s)
+        return LaunchSpec(self.threads_per_worker, self.shutdown_timeout_s, self.preemption_timeout_s)
 
 
 class OnFailure(StrEnum):

@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from neo.launch.page.page import write_page
+from neo.checkpoint.folder import FOLDER, complete_checkpoints
 from neo.strategy.spec import PLANNED_FACTS
 from neo.versions import installed_versions
 
@@ -41,6 +41,7 @@ class RunFacts:
         config_fingerprint: Of the resolved configuration.
         plan_fingerprint: Of plan and tables; None if there is no plan.
         fallbacks: What the planner replaced, and why.
+        resumed_from: The checkpoint that the run goes on from; None for a fresh start.
     """
 
     world_size: int
@@ -49,6 +50,7 @@ class RunFacts:
     config_fingerprint: str
     plan_fingerprint: str | None = None
     fallbacks: tuple[str, ...] = ()
+    resumed_from: str | None = None
 
 
 def write_facts(run_dir: Path, facts: RunFacts) -> None:
@@ -72,11 +74,15 @@ def complete_summary(run_dir: Path, status: Status, *, error: str = "") -> None:
     fallbacks = [*facts.get("fallbacks", []), *written.get("fallbacks", [])]
     for key, value in facts.items():
         summary.setdefault(key, value)
+    saved = complete_checkpoints(run_dir / FOLDER)
+    summary["checkpoint"] = str(saved[-1].relative_to(run_dir)) if saved else None
     summary["fallbacks"] = list(dict.fromkeys(fallbacks))
     if error:
         summary["error"] = error
     _write(run_dir / SUMMARY, summary)
     (run_dir / PROGRESS).unlink(missing_ok=True)
+    from neo.launch.page.page import write_page  # drawn when a run has ended; no command waits for it before
+
     write_page(run_dir, summary)
 
 

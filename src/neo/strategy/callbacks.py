@@ -42,15 +42,29 @@ class StepMeter(Callback):
     The last 100,000 steps are kept.
 
     Args:
-        warmup_steps: First steps of the run that are left out.
+        warmup_steps: First steps of this process that are left out.
     """
 
     def __init__(self, *, warmup_steps: int) -> None:
         self._skip = warmup_steps
         self._last_s = 0.0
         self._validating_since_s = 0.0
+        self._seen = 0
         self._steps: deque[tuple[float, int]] = deque(maxlen=_KEPT_STEPS)
         self.samples = 0
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {"samples": self.samples}
+
+    @override
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.samples = state_dict["samples"]
+
+    @override
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start the clock: a run that goes on within an epoch does not start one."""
+        self._last_s = time.perf_counter()
 
     @override
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -66,7 +80,8 @@ class StepMeter(Callback):
         now_s = time.perf_counter()
         samples = pl_module.last_global_samples
         self.samples += samples
-        if trainer.global_step > self._skip:
+        self._seen += 1
+        if self._seen > self._skip:
             self._steps.append((now_s - self._last_s, samples))
         self._last_s = now_s
 
@@ -119,6 +134,14 @@ class TrainLog(Callback):
         self._meter = meter
         self._every_n_steps = every_n_steps
         self.last_loss: float | None = None
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {"last_loss": self.last_loss}
+
+    @override
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.last_loss = state_dict["last_loss"]
 
     @override
     def on_train_batch_end(

@@ -16,6 +16,16 @@ class EpochLoader:
     def __init__(self, loader: GlobalBatchLoader) -> None:
         self._loader = loader
         self._epoch = 0
+        self._begins = (0, 0)
+
+    def begin_at(self, *, epoch: int, sample: int) -> int:
+        """Let ``epoch`` begin at one of its samples, as a resumed run does; other epochs are whole.
+
+        Returns:
+            How many batches of that epoch count as done.
+        """
+        self._epoch, self._begins = epoch, (epoch, sample)
+        return self._loader.batches_before(sample)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration, counted from 0."""
@@ -36,5 +46,6 @@ class EpochLoader:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Batch]:
-        self._loader.set_epoch(self._epoch)
+        epoch, sample = self._begins
+        self._loader.set_epoch(self._epoch, first_sample=sample if self._epoch == epoch else 0)
         yield from self._loader

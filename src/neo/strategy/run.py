@@ -9,16 +9,21 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from rich.console import Console
 
+from neo.checkpoint.folder import FOLDER, complete_checkpoints
+from neo.checkpoint.manifest import Facts
 from neo.comms.collectives import TorchCollectives
 from neo.config.run_config import RunConfig
 from neo.data.loader import attainable
 from neo.data.vocabulary import load_schema
 from neo.plan.sharding_plan import ColumnWiseSemantics
 from neo.strategy.callbacks import StepMeter, TrainLog
+from neo.strategy.checkpoint_writer import CheckpointWriter, InitialWeights, metrics_of
 from neo.strategy.divergence import LossGuard
 from neo.strategy.fallbacks import all_fallbacks, planned_fallbacks
 from neo.strategy.neo_strategy import NeoStrategy
 from neo.strategy.parts import embeddings_of, make_loaders, make_module, make_trainer, read_run_plan, this_world
+from neo.strategy.position import DataPosition
+from neo.strategy.preemption import Preempted, SigtermNotice
 from neo.strategy.progress_bar import ProgressBar
 from neo.strategy.progress_file import ProgressFile
 from neo.strategy.quiet import silence_lightning
@@ -28,6 +33,8 @@ from neo.strategy.traffic import TrafficBytes, TrafficMeter, TrafficPerStep
 from neo.strategy.validation_times import check_validation
 from neo.strategy.watching import watching_callbacks
 from neo.versions import installed_versions
+
+_COPIES = ("resolved.yaml", "plan.json", "data_schema")  # what a checkpoint keeps of the run folder
 
 
 @dataclass(frozen=True)
@@ -71,8 +78,12 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
     meter = StepMeter(warmup_steps=config.trainer.throughput_warmup_steps)
     log = TrainLog(meter, every_n_steps=config.trainer.log_every_n_steps)
     traffic = TrafficMeter(lambda: strategy.traffic)
+    position = DataPosition(loaders.train)
+    notice = SigtermNotice()
     callbacks: list[Callback] = [
+        *([InitialWeights(config.checkpoint.weights_from)] if config.checkpoint.weights_from is not None else []),
         LossGuard(),
+        position,
         meter,
         log,
         traffic,
@@ -82,17 +93,37 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
         callbacks.append(ProgressBar(meter, console=console))
     callbacks += watching_callbacks(config, run_dir, console)
     check_validation(config.trainer, loaders.train, loaders.val)
+    callbacks.append(CheckpointWriter(config.checkpoint, run_dir, notice=notice))  # The last: it saves the others.
     trainer = make_trainer(config, run_dir, world, strategy=strategy, callbacks=callbacks)
-    trainer.fit(module, loaders.train, loaders.val)
-    steps = trainer.global_step
-    if loaders.val is not None and module.report_step != steps:
-        trainer.validate(module, loaders.val, verbose=False)
+    strategy.checkpoint_facts = lambda: Facts(
+        step=trainer.global_step,
+        epoch=position.epoch,
+        samples=meter.samples,
+        plan_fingerprint=strategy.plan_fingerprint,
+        data_fingerprint=schema.fingerprint,
+        val=metrics_of(module.report) if module.report_step == trainer.global_step else None,
+    )
+    strategy.checkpoint_copies = {name: run_dir / name for name in _COPIES if (run_dir / name).exists()}
+    status = "done"
+    try:
+        trainer.fit(module, loaders.train, loaders.val, ckpt_path=config.checkpoint.resume)
+        steps = trainer.global_step
+        if loaders.val is not None and module.report_step != steps:
+            trainer.validate(module, loaders.val, verbose=False)
+    except Preempted:
+        steps, status = trainer.global_step, "preempted"
+    finally:
+        notice.restore()
     embeddings = embeddings_of(module)
     own = _Told(embeddings.fallbacks, embeddings.out_of_range_counts, traffic.total)
     told = cast(list[_Told], TorchCollectives().all_gather_object(own))
     if world.rank != 0:
         return None
+    saved = complete_checkpoints(run_dir / FOLDER)
     outcome = RunOutcome(
+        status=status,
+        checkpoint=str(saved[-1].relative_to(run_dir)) if saved else None,
+        resumed_from=config.checkpoint.resume,
         world_size=world.size,
         steps=steps,
         samples=meter.samples,

@@ -76,6 +76,9 @@ class RunOutcome:
         optimizer: Name of the sparse optimizer.
         weights_dtype: Type of the tables' weights.
         traffic: Bytes that the tables send in a training step; None without a step.
+        status: ``done`` or ``preempted``.
+        checkpoint: The newest checkpoint, relative to the run folder; None without one.
+        resumed_from: The checkpoint that the run went on from; None after a fresh start.
     """
 
     world_size: int
@@ -96,6 +99,9 @@ class RunOutcome:
     optimizer: str
     weights_dtype: str
     traffic: TrafficPerStep | None = None
+    status: str = "done"
+    checkpoint: str | None = None
+    resumed_from: str | None = None
 
     def to_dict(self, versions: Mapping[str, str]) -> dict[str, Any]:
         """Return the content of ``summary.json``."""
@@ -106,13 +112,15 @@ class RunOutcome:
         if self.attainable is not None:
             data |= {"attainable_auc": self.attainable.auc, "attainable_ne": self.attainable.ne}
         return {
-            "status": "done",
+            "status": self.status,
             "world_size": self.world_size,
             **known,
             "data": data,
             "optimizer": {"sparse": self.optimizer, "weights_dtype": self.weights_dtype},
             "comms": asdict(self.comms),
             "traffic_bytes_per_step": None if self.traffic is None else asdict(self.traffic),
+            "checkpoint": self.checkpoint,
+            "resumed_from": self.resumed_from,
             "planned_for": self.planned_for,
             "executed_on": self.executed_on,
             "plan_fingerprint": self.plan_fingerprint,
@@ -191,6 +199,8 @@ def _quality_rows(outcome: RunOutcome) -> list[tuple[str, str, str]]:
 
 def _remarks(outcome: RunOutcome) -> list[str]:
     remarks = []
+    if outcome.status == "preempted":
+        remarks.append(f"preempted: saved as {outcome.checkpoint}; go on with checkpoint.resume=auto")
     if outcome.val is not None and outcome.val.no_auc is not None:
         remarks.append(f"no AUC: {_NO_AUC[outcome.val.no_auc]}")
     for table, count in outcome.out_of_range.items():

@@ -18,7 +18,7 @@ from neo.config.store import register
 from neo.strategy import logger_options
 
 CONF = Path(neo.conf.__file__ or "").parent
-NUM_FILES = 48
+NUM_FILES = 49
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,10 @@ _TRAINER_KEYS = (
 )
 _SHARDINGS = "auto, column_wise, data_parallel, file, grid, row_wise, table_column_wise, table_row_wise, table_wise"
 _TYPES = _SHARDINGS.replace("file, ", "")
-_ROOT_KEYS = "callbacks, comms, data, hardware, launch, logger, model, ops, optim, seed, sharding, strict, trainer"
+_ROOT_KEYS = (
+    "callbacks, checkpoint, comms, data, hardware, launch, logger, model, ops, optim, seed, sharding, strict, "
+    "sweep, trainer"
+)
 _NO_OBJECTS = (
     "a configuration cannot name Python objects; choose by name; "
     "an installed package adds names through the entry point neo.plugins"
@@ -43,7 +46,8 @@ MISTAKES: list[tuple[str, list[str]]] = [
     (
         "model=dlmr",
         [
-            "model: 'dlmr' is not a choice of model; did you mean 'dlrm'? Choices: dlrm, dlrm_dcnv2, table_list",
+            "model: 'dlmr' is not a choice of model; did you mean 'dlrm'? "
+            "Choices: deepfm, dlrm, dlrm_dcnv2, table_list",
         ],
     ),
     (
@@ -552,10 +556,42 @@ MISTAKES: list[tuple[str, list[str]]] = [
             f"trainer.callbacks: no such key (given '[x]'); Keys of trainer: {_TRAINER_KEYS}",
         ],
     ),
+]
+
+MISTAKES += [
+    ("checkpoint.every_n_steps=0", ["checkpoint.every_n_steps: 0 is below the limit 1; write 1 to 2^62"]),
+    ("checkpoint.keep_last=0", ["checkpoint.keep_last: 0 is below the limit 1; write 1 to 2^62"]),
+    ("checkpoint.every_minutes=0", ["checkpoint.every_minutes: 0.0 is below the limit 0.01; write 0.01 to 525600"]),
     (
-        "checkpoint.every_n_steps=10",
+        "checkpoint.monitor=aucc",
         [
-            "checkpoint.every_n_steps: is not built yet; leave it out",
+            "checkpoint.monitor: 'aucc' is not a validation metric; did you mean 'auc'? "
+            "Choices: accuracy, auc, log_loss, ne",
+        ],
+    ),
+    (
+        "checkpoint.monitor=auc data.val_samples=0",
+        [
+            "checkpoint.monitor: 'auc' has no effect: there is no validation data; set data.val_path, or leave it out",
+        ],
+    ),
+    (
+        "checkpoint.keep_best=2",
+        [
+            "checkpoint.keep_best: 2 has no effect without checkpoint.monitor; choose what is best: "
+            "auc, ne, log_loss, accuracy",
+        ],
+    ),
+    (
+        "checkpoint.resume=nowhere",
+        ["checkpoint.resume: 'nowhere' does not exist; name a checkpoint, a folder of them, or a run folder"],
+    ),
+    ("checkpoint.weights_from=docs", ["checkpoint.weights_from: 'docs' holds no complete checkpoint"]),
+    (
+        "checkpoint.resume=auto checkpoint.weights_from=docs",
+        [
+            "checkpoint.weights_from: 'docs' contradicts checkpoint.resume, which takes weights and everything else; "
+            "use one of them",
         ],
     ),
 ]
@@ -596,7 +632,10 @@ MISTAKES += [
     ("+", ["+: has no key; write KEY=VALUE"]),
     ("+model", ["+model: is not an override; write model=VALUE"]),
     ("+recipes", ["+recipes: is not an override; write +recipes=VALUE"]),
-    ("+recipes={a:1}", ["recipes: '{a:1}' is not a choice of recipes; Choices: quickstart"]),
+    (
+        "+recipes={a:1}",
+        ["recipes: '{a:1}' is not a choice of recipes; Choices: criteo_kaggle, mlperf_dlrm_dcnv2, quickstart"],
+    ),
     ("comms=fp61", ["comms: 'fp61' is not a choice of comms; did you mean 'fp16'? Choices: bf16, fp16, fp32, int8"]),
     (
         "comms.backward=int4",
