@@ -24,13 +24,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_readme_has_the_commands() -> None:
-    assert len(COMMANDS) == 14, COMMANDS
+    assert len(COMMANDS) == 20, COMMANDS
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command(command: str, folder: Path) -> None:
     words = shlex.split(command)
-    programs = {"python": [sys.executable], "torchrun": [sys.executable, "-m", "torch.distributed.run"]}
+    programs = {
+        "python": [sys.executable],
+        "neo": [sys.executable, "-m", "neo.cli.main"],
+        "torchrun": [sys.executable, "-m", "torch.distributed.run"],
+    }
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(
         [*programs[words[0]], *words[1:]],
