@@ -67,6 +67,10 @@ class DivergedError(NeoError):
     """The training loss is not finite: going on is of no use."""
 
 
+class NotTrainedError(NeoError):
+    """A run that was to show that it trains did not: names what stood still."""
+
+
 class DataError(NeoError):
     """The data is not what the configuration says: names file, place, column and value."""
 

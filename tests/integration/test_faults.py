@@ -140,9 +140,10 @@ def test_r28_a_rank_with_two_tables_swapped_ends_the_run(tmp_path: Path, package
 
 FEEDS = {
     "dense:1:7": r"rank 1 failed: the training loss of step 7 is not finite on rank 1: "
-    r"the dense column 'dense_2' holds NaN in 1 of 50 samples \(first: sample 5\); check the data",
+    r"stage data: the dense column 'dense_2' holds NaN in 1 of 50 samples \(first: sample 5\); check the data",
     "weights:1:4": r"rank ([01]) failed: the training loss of step 4 is not finite on rank \1: "
-    r"table 'sparse_1', feature 'sparse_1': \d+ of 50 output rows hold NaN \(first: row \d+\)"
+    r"stage lookup( or output_dist)?: table 'sparse_1', feature 'sparse_1': \d+ of 50 output rows hold NaN "
+    r"\(first: row \d+\)"
     r"(; row 0 of the weights of table 'sparse_1' holds NaN)?; "
     r"lower optim.sparse.lr or optim.dense.lr, or check the data",
 }

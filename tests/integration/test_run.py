@@ -75,8 +75,9 @@ def test_a_diverged_training_ends_at_the_step_that_shows_it(worker_pool: WorkerP
     config = prepare(tmp_path, 2, optim={"dense": {"name": "sgd", "lr": 1e30}}, trainer=trainer)
     with pytest.raises(
         DivergedError,
-        match=r"^the training loss of step 2 is not finite on rank [01]: every input, table and parameter is finite, "
-        r"so the dense part has computed a number beyond its type; lower optim.sparse.lr or optim.dense.lr",
+        match=r"^the training loss of step 2 is not finite on rank [01]: stage dense forward: every input, "
+        r"table and parameter is finite, so the dense part has computed a number beyond its type; "
+        r"lower optim.sparse.lr or optim.dense.lr",
     ):
         worker_pool.run(2, train, config, tmp_path, timeout_s=60)
     assert not (tmp_path / "summary.json").exists()

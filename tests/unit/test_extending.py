@@ -14,7 +14,14 @@ PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 
 def test_the_examples_pass_the_suites(tmp_path: Path) -> None:
     files = dict(re.findall(r"```python (\w+\.py)\n(.*?)```", PAGE, re.DOTALL))
-    assert list(files) == ["plugin.py", "my_backend.py", "my_codec.py", "my_optimizer.py", "test_mine.py"]
+    assert list(files) == [
+        "plugin.py",
+        "my_model.py",
+        "my_backend.py",
+        "my_codec.py",
+        "my_optimizer.py",
+        "test_mine.py",
+    ]
     for name, code in files.items():
         (tmp_path / name).write_text(code, encoding="utf-8")
     path = os.pathsep.join([str(tmp_path), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])

@@ -32,6 +32,7 @@ T = TypeVar("T")
 Collections = Mapping[str, EmbeddingBagCollection]
 Keys = Mapping[str, Mapping[str, str]]  # collection's path -> table's name -> plan key
 
+TORCH_TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 _TABLES, _REST = "tables", "rest.pt"
 _STEPS = "sparse_steps"
 
@@ -156,10 +157,25 @@ def read_table(path: Path, entry: TableEntry) -> Tensor:
     Raises:
         CheckpointError: The checkpoint is damaged.
     """
-    kinds = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-    whole = torch.empty(entry.num_embeddings, entry.embedding_dim, dtype=kinds[entry.weights_dtype])
-    _read_blocks(path, [Block(f"{entry.key}/weight", tuple(whole.shape), (0, 0), whole)], alone=True)
-    return whole
+    return read_rows(path, entry, 0, entry.num_embeddings)
+
+
+def read_rows(path: Path, entry: TableEntry, begin: int, end: int) -> Tensor:
+    """Return the weights of some rows of a table ``[end - begin, embedding_dim]`` in its own type, in one process.
+
+    Args:
+        path: The checkpoint.
+        entry: What its manifest says of the table.
+        begin: The first row.
+        end: The row behind the last one.
+
+    Raises:
+        CheckpointError: The checkpoint is damaged.
+    """
+    whole = (entry.num_embeddings, entry.embedding_dim)
+    rows = torch.empty(end - begin, entry.embedding_dim, dtype=TORCH_TYPES[entry.weights_dtype])
+    _read_blocks(path, [Block(f"{entry.key}/weight", whole, (begin, 0), rows)], alone=True)
+    return rows
 
 
 def _begin(draft: Path) -> None:

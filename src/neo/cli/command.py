@@ -3,8 +3,7 @@
 import argparse
 import importlib
 import sys
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -13,17 +12,16 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from neo.cli.job import JobEnd, report, run_job
 from neo.cli.run_folder import check_run_dir
 from neo.config.check import check_command_line
 from neo.config.composition import ConfigSource
 from neo.config.purpose import Purpose
 from neo.config.store import CONFIG_NAME, CONFIG_PATH, register
-from neo.errors import ConfigError, Finding, InfeasiblePlanError, NeoError
+from neo.errors import ConfigError, Finding, NeoError
 from neo.launch.environment import RankEnvironment, rank_environment
-from neo.launch.failures import report_to_torchrun
 
-Job = Callable[[DictConfig, Path], int]
-_JOBS = {Purpose.TRAIN: "neo.cli.train:train", Purpose.PLAN: "neo.cli.plan:plan"}
+_MODE = "hydra.mode"
 _SHOWS_ONLY = ("help", "hydra_help", "shell_completion", "info", "experimental_rerun")
 
 
@@ -48,51 +46,28 @@ def run_command(purpose: Purpose, arguments: Sequence[str]) -> int:
     try:
         register()
         if any(getattr(asked, flag) for flag in _SHOWS_ONLY):
-            return _run_hydra(purpose, arguments, multirun=False)
+            return _run_hydra(purpose, arguments)
         if asked.cfg:
             return _show(purpose, [*flags, *overrides], overrides, asked)
+        if asked.multirun:
+            return _sweep(purpose, asked, overrides, ranks)
         findings = _check(purpose, asked, overrides, ranks)
     except NeoError as error:
-        return _report(error, speaks)
+        return report(error, speaks=speaks)
     findings = findings or check_run_dir(overrides)
     if findings:
-        return _report(ConfigError(findings), speaks)
+        return report(ConfigError(findings), speaks=speaks)
     if ranks is not None:
         overrides = [*overrides, *_rank_overrides(ranks, overrides)]
-    return _run_hydra(purpose, [*flags, *overrides], multirun=asked.multirun)
+    return _run_hydra(purpose, [*flags, *overrides])
 
 
 def _show(purpose: Purpose, arguments: Sequence[str], overrides: Sequence[str], asked: argparse.Namespace) -> int:
     """Print the configuration (``--cfg``), whatever part of it, if it is one that could be run; nothing is planned."""
     findings = _check(purpose, asked, overrides, None)
     if findings:
-        return _report(ConfigError(findings), speaks=True)
-    return _run_hydra(purpose, arguments, multirun=False)
-
-
-def run_job(purpose: Purpose, config: DictConfig, run_dir: Path) -> int:
-    """Run one job; print whatever ends it and return the exit code."""
-    try:
-        module, name = _JOBS[purpose].split(":")
-        return cast(Job, getattr(importlib.import_module(module), name))(config, run_dir)
-    except NeoError as error:
-        return _report(error, speaks=True)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-    except OSError as error:
-        named = f"{error.filename}: " if error.filename is not None else ""
-        reason = f"{named}{error.strerror or error}"
-        return _report(NeoError(f"the run in {run_dir} cannot go on: {reason}"), speaks=True)
-    except Exception:
-        traceback.print_exc()
-    return 1
-
-
-def exit_code_of(codes: Sequence[int]) -> int:
-    """Return the exit code of a sweep: an infeasible point is a result, any other failure is one of the sweep."""
-    if len(codes) == 1:
-        return codes[0]
-    return max((code for code in codes if code != InfeasiblePlanError.exit_code), default=0)
+        return report(ConfigError(findings), speaks=True)
+    return _run_hydra(purpose, arguments)
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str], argparse.Namespace]:
@@ -109,25 +84,38 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str], argparse.Nam
     return flags, overrides, asked
 
 
-def _check(
-    purpose: Purpose, asked: argparse.Namespace, overrides: Sequence[str], ranks: RankEnvironment | None
-) -> list[Finding]:
-    source = ConfigSource(
+def _source(asked: argparse.Namespace) -> ConfigSource:
+    return ConfigSource(
         config_name=asked.config_name or CONFIG_NAME,
         config_path=asked.config_path or CONFIG_PATH,
         config_dir=asked.config_dir,
     )
+
+
+def _check(
+    purpose: Purpose, asked: argparse.Namespace, overrides: Sequence[str], ranks: RankEnvironment | None
+) -> list[Finding]:
     findings = check_command_line(
         overrides,
-        source,
+        _source(asked),
         purpose=purpose,
         multirun=asked.multirun,
         num_started=None if ranks is None else ranks.world_size,
     )
-    if ranks is not None and asked.multirun:
+    return findings + [
+        Finding(_MODE, "'MULTIRUN' makes a sweep whose points are not checked", "leave it out and write -m")
+        for override in overrides
+        if override.lstrip("+") == f"{_MODE}=MULTIRUN"
+    ]
+
+
+def _sweep(purpose: Purpose, asked: argparse.Namespace, overrides: Sequence[str], ranks: RankEnvironment | None) -> int:
+    refused = []
+    if ranks is not None:
         problem = f"a sweep starts its own workers, and {ranks.starter} has started these already"
-        findings.append(Finding("-m", problem, "run the sweep without it, or one point per job"))
-    return findings
+        refused.append(Finding("-m", problem, "run the sweep without it, or one point per job"))
+    run_sweep = importlib.import_module("neo.cli.sweep").run_sweep
+    return cast(int, run_sweep(purpose, overrides, _source(asked), refused=refused))
 
 
 def _rank_overrides(ranks: RankEnvironment, overrides: Sequence[str]) -> list[str]:
@@ -137,26 +125,19 @@ def _rank_overrides(ranks: RankEnvironment, overrides: Sequence[str]) -> list[st
     return added if ranks.rank == 0 else [*added, "hydra.output_subdir=null", "hydra/job_logging=none"]
 
 
-def _run_hydra(purpose: Purpose, arguments: Sequence[str], *, multirun: bool) -> int:
-    codes: list[int] = []
+def _run_hydra(purpose: Purpose, arguments: Sequence[str]) -> int:
+    ends: list[JobEnd] = []
 
     @hydra.main(version_base="1.3", config_path=CONFIG_PATH, config_name=CONFIG_NAME)
     def job(config: DictConfig) -> None:
-        codes.append(run_job(purpose, config, Path(HydraConfig.get().runtime.output_dir)))
+        ends.append(run_job(purpose, config, Path(HydraConfig.get().runtime.output_dir)))
 
     sys.argv = [sys.argv[0], *arguments]
     try:
         job()
     except SystemExit as end:
-        if codes:
-            return exit_code_of(codes) or 1
+        if ends:
+            return ends[0].exit_code or 1
         # Hydra stopped before the job began: what it printed is about the configuration.
         return 2 if end.code == 1 else int(end.code or 0)
-    return exit_code_of(codes) if codes else 0
-
-
-def _report(error: NeoError, speaks: bool) -> int:
-    report_to_torchrun(type(error).__name__, str(error))
-    if speaks:
-        print(error, file=sys.stderr)
-    return error.exit_code
+    return ends[0].exit_code if ends else 0

@@ -20,6 +20,10 @@ class _Command:
 _COMMANDS = {
     "train": _Command("neo.cli.command:run_train", "plan, start the workers, train, validate"),
     "plan": _Command("neo.cli.command:run_plan", "plan only: where each table would go, and the bytes of each rank"),
+    "eval": _Command("neo.cli.evaluate:run_eval", "metrics of a checkpoint, on its validation samples or on others"),
+    "predict": _Command("neo.cli.predict:run_predict", "a score for every sample, written as Parquet"),
+    "export": _Command("neo.cli.export:run_export", "a checkpoint as one unsharded model, in safetensors"),
+    "checkpoint": _Command("neo.cli.checkpoint:run_checkpoint", "show PATH: what a checkpoint holds"),
 }
 
 

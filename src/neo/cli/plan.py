@@ -9,21 +9,21 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from neo.cli.planning import keyed, plan_tables, settled_semantics
+from neo.cli.planning import plan_tables, settled_semantics, tables_by_key
 from neo.cli.run_folder import clear, write_json
+from neo.cli.shared_schema import schema_of
 from neo.config.cross_checks import machine_device
 from neo.config.purpose import Purpose
 from neo.config.resolve import resolve, write_resolved
 from neo.config.run_config import RunConfig
-from neo.data.vocabulary import learn_schema
 from neo.errors import InfeasiblePlanError
-from neo.models.spec import EMBEDDINGS_PATH, TABLE_LIST, tables_of
+from neo.models.spec import TABLE_LIST
 from neo.plan.memory import capacity_per_rank, rank_bytes
 from neo.plan.report import plan_report
 from neo.plan.serialize import write_plan
 from neo.planner.capacity import ShortOfMemoryError
 from neo.planner.planner import PlanResult
-from neo.tables.spec import FeatureSpec, TableSpec
+from neo.tables.spec import TableSpec
 
 
 def plan(config: DictConfig, run_dir: Path) -> int:
@@ -38,7 +38,7 @@ def plan(config: DictConfig, run_dir: Path) -> int:
     run = resolve(config, purpose=Purpose.PLAN)
     batch = run.data.planning_batch_size(run.hardware.world_size)
     write_resolved(run_dir / "resolved.yaml", config, settled_semantics(run) | {"data.global_batch_size": batch})
-    tables = _tables(run)
+    tables = _tables(run, run_dir)
     began = time.perf_counter()
     try:
         planned = plan_tables(run, tables, device=machine_device(run.trainer.accelerator, run.hardware))
@@ -55,22 +55,12 @@ def plan(config: DictConfig, run_dir: Path) -> int:
     return 0
 
 
-def _tables(run: RunConfig) -> Mapping[str, TableSpec]:
+def _tables(run: RunConfig, run_dir: Path) -> Mapping[str, TableSpec]:
     if run.model.name == TABLE_LIST:
-        return keyed(tables_of(run.model, ()), "")
-    return keyed(tables_of(run.model, _features(run)), EMBEDDINGS_PATH)
-
-
-def _features(run: RunConfig) -> tuple[FeatureSpec, ...]:
+        return tables_by_key(run, ())
     with tempfile.TemporaryDirectory(prefix="neo-plan-") as folder:
-        schema = learn_schema(
-            run.data,
-            num_embeddings=run.model.num_embeddings,
-            pooling_factors=run.model.pooling_factors,
-            seed=run.seed,
-            folder=Path(folder),
-        )
-    return schema.features
+        schema = schema_of(run, Path(folder) / "data_schema", run_dir)
+    return tables_by_key(run, schema.features)
 
 
 def _infeasible(error: InfeasiblePlanError, planner_wall_s: float) -> dict[str, Any]:

@@ -5,13 +5,15 @@ from dataclasses import replace
 
 from neo.config.run_config import RunConfig
 from neo.errors import ConfigError, Finding
+from neo.models.spec import EMBEDDINGS_PATH, TABLE_LIST, tables_of
 from neo.ops.spec import Device
 from neo.plan.check import check_plan
+from neo.plan.strictness import strict_findings
 from neo.planner.exchange import exchange_note, idle_comms
 from neo.planner.overrides import table_optimizers
 from neo.planner.planner import PlanResult, make_plan
 from neo.planner.spec import ShardingMode
-from neo.tables.spec import TableSpec
+from neo.tables.spec import FeatureSpec, TableSpec
 
 
 def keyed(tables: Sequence[TableSpec], prefix: str) -> dict[str, TableSpec]:
@@ -25,6 +27,17 @@ def keyed(tables: Sequence[TableSpec], prefix: str) -> dict[str, TableSpec]:
     if twice:
         raise ConfigError([Finding("model", f"table '{name}' occurs twice", "rename one") for name in twice])
     return {f"{prefix}.{table.name}" if prefix else table.name: table for table in tables}
+
+
+def tables_by_key(config: RunConfig, features: Sequence[FeatureSpec]) -> dict[str, TableSpec]:
+    """Return the tables of a run by plan key; a list of tables has no model around it, and needs no features.
+
+    Raises:
+        ConfigError: A name occurs twice.
+        DataError: The list of tables cannot be read.
+    """
+    prefix = "" if config.model.name == TABLE_LIST else EMBEDDINGS_PATH
+    return keyed(tables_of(config.model, tuple(features)), prefix)
 
 
 def settled_semantics(config: RunConfig) -> dict[str, object]:
@@ -43,8 +56,8 @@ def plan_tables(config: RunConfig, tables: Mapping[str, TableSpec], *, device: D
         device: What the kernels run on.
 
     Raises:
-        ConfigError: A table does not suit the backend that was asked for, an optimizer is for no table, or the given
-            plan does not fit.
+        ConfigError: A table does not suit the backend that was asked for, an optimizer is for no table, the given
+            plan does not fit, or ``strict`` forbids what was replaced.
         InfeasiblePlanError: No placement fits the memory of the machine.
     """
     hardware = config.hardware
@@ -65,5 +78,7 @@ def plan_tables(config: RunConfig, tables: Mapping[str, TableSpec], *, device: D
     if findings:
         raise ConfigError([finding.under("plan") for finding in findings])
     fallbacks = result.fallbacks + idle_comms(result.plan, config.comms)
+    if config.strict and (refused := strict_findings(fallbacks)):
+        raise ConfigError(refused)
     view = replace(result.view, fallbacks=fallbacks, exchange=exchange_note(result.plan, config.comms))
     return replace(result, fallbacks=fallbacks, view=view)

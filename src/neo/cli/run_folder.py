@@ -11,10 +11,11 @@ from typing import Any
 
 from neo.errors import ConfigError, Finding
 from neo.launch.failures import FOLDER
+from neo.launch.page.page import PAGE
 from neo.launch.summary import PROGRESS, SUMMARY
 
-_WRITTEN = ("resolved.yaml", "plan.json", "planned.json", "estimate.json", PROGRESS, SUMMARY)
-_FOLDERS = ("data_schema", FOLDER)
+_WRITTEN = ("resolved.yaml", "plan.json", "planned.json", "estimate.json", PROGRESS, SUMMARY, PAGE)
+_FOLDERS = ("data_schema", "profile", FOLDER)
 _LOCK = ".neo.lock"
 _KEY = "hydra.run.dir"
 
@@ -47,8 +48,8 @@ def check_run_dir(overrides: Sequence[str]) -> list[Finding]:
 
 
 @contextmanager
-def held(run_dir: Path) -> Iterator[None]:
-    """Keep the folder for this run alone, until the block or the process ends.
+def held(run_dir: Path, *, key: str = _KEY) -> Iterator[None]:
+    """Keep the folder, which ``key`` names, for this run alone, until the block or the process ends.
 
     Raises:
         ConfigError: Another run that still goes on has it.
@@ -59,7 +60,7 @@ def held(run_dir: Path) -> Iterator[None]:
         except BlockingIOError:
             lock.seek(0)
             problem = f"'{run_dir}' is in use by the run of process {lock.read().strip() or 'unknown'}"
-            raise ConfigError([Finding(_KEY, problem, "wait for its end, or name another folder")]) from None
+            raise ConfigError([Finding(key, problem, "wait for its end, or name another folder")]) from None
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()

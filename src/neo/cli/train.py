@@ -10,11 +10,12 @@ from omegaconf import DictConfig
 
 from neo.cli.planning import keyed, plan_tables, settled_semantics
 from neo.cli.run_folder import clear, held
+from neo.cli.shared_schema import schema_of
 from neo.cli.start import Start, make_start, require_tables, take_schema
 from neo.config.devices import execution_device, num_processes
 from neo.config.resolve import read_resolved, resolve, write_resolved
 from neo.config.run_config import RunConfig
-from neo.data.vocabulary import learn_schema, load_schema
+from neo.data.vocabulary import load_schema
 from neo.errors import ConfigError, Finding, InfeasiblePlanError, NeoError
 from neo.launch.environment import RankEnvironment, rank_environment
 from neo.launch.meeting import announce, await_announcement, forget, signs_of_life
@@ -129,16 +130,7 @@ def _prepare(config: DictConfig, run: RunConfig, start: Start, run_dir: Path, wo
 
 def _plan(run: RunConfig, start: Start, run_dir: Path, world: _World) -> PlanResult:
     folder = run_dir / "data_schema"
-    if take_schema(start, folder):
-        schema = load_schema(folder)
-    else:
-        schema = learn_schema(
-            run.data,
-            num_embeddings=run.model.num_embeddings,
-            pooling_factors=run.model.pooling_factors,
-            seed=run.seed,
-            folder=folder,
-        )
+    schema = load_schema(folder) if take_schema(start, folder) else schema_of(run, folder, run_dir)
     tables = keyed(tables_of(run.model, schema.features), EMBEDDINGS_PATH)
     require_tables(start, run, tables)
     return plan_tables(run, tables, device=world.device)

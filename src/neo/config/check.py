@@ -7,17 +7,25 @@ from hydra.core.override_parser.types import Override
 
 from neo.config.composition import ConfigSource, ConfigTree, Layer, missing_folders
 from neo.config.draft import Draft
-from neo.config.overrides import CheckedOverrides, check_overrides, expand, parse
+from neo.config.overrides import CheckedOverrides, check_overrides, parse
+from neo.config.points import SweepPoint, expand, name_points
 from neo.config.purpose import Purpose
 from neo.config.resolve import find_mistakes
 from neo.config.schema import RECIPES
 from neo.errors import Finding
 
 _SEARCH_PATH = "hydra.searchpath"
+_SWEEPER_PARAMS = "hydra.sweeper.params"
 
 
 def check_command_line(
-    overrides: Sequence[str], source: ConfigSource, *, purpose: Purpose, multirun: bool, num_started: int | None = None
+    overrides: Sequence[str],
+    source: ConfigSource,
+    *,
+    purpose: Purpose,
+    multirun: bool,
+    num_started: int | None = None,
+    sweeper_params: Sequence[str] = (),
 ) -> list[Finding]:
     """Return every mistake, each once, in the order in which they were written.
 
@@ -27,20 +35,35 @@ def check_command_line(
         purpose: What the configuration is read for.
         multirun: Whether sweeps are expanded; then every point is checked.
         num_started: Ranks that something else has started; None if this command starts the workers.
+        sweeper_params: Sweeps that files have in ``hydra.sweeper.params``, as ``KEY=VALUES``.
     """
     findings = missing_folders(source)
     if findings:
         source = replace(source, config_dir=None)
-    parsed, malformed = parse(overrides)
+    parsed, malformed = _parse(overrides, sweeper_params)
     findings += malformed
     tree = ConfigTree(replace(source, search_paths=_search_paths(parsed)))
-    points = [parsed]
-    if multirun:
-        points, without_points = expand(parsed, tree)
-        findings += without_points
-    for point in points:
-        findings += _check_point(point, tree, purpose, num_started)
+    if not multirun:
+        findings += _check_point(parsed, tree, purpose, num_started)
+        return list(dict.fromkeys(findings))
+    points, without_points = expand(parsed, tree)
+    findings += without_points
+    findings += name_points([(point, _check_point(point.overrides, tree, purpose, num_started)) for point in points])
     return list(dict.fromkeys(findings))
+
+
+def sweep_points(overrides: Sequence[str], source: ConfigSource, sweeper_params: Sequence[str]) -> list[SweepPoint]:
+    """Return the points of a sweep whose check has found nothing; arguments as for ``check_command_line``."""
+    parsed, _ = _parse(overrides, sweeper_params)
+    return expand(parsed, ConfigTree(replace(source, search_paths=_search_paths(parsed))))[0]
+
+
+def _parse(overrides: Sequence[str], sweeper_params: Sequence[str]) -> tuple[list[Override], list[Finding]]:
+    """Parse both lists; the command line goes last, and so wins."""
+    of_files, malformed = parse(sweeper_params)
+    findings = [finding.under(_SWEEPER_PARAMS) for finding in malformed]
+    typed, malformed = parse(overrides)
+    return of_files + typed, findings + malformed
 
 
 def _check_point(

@@ -59,6 +59,7 @@ class ConfigTree:
 
     def __init__(self, source: ConfigSource) -> None:
         self.source = source
+        self._layers: dict[tuple[str, ...], tuple[list[Layer], list[Finding]]] = {}
 
     @cached_property
     def loader(self) -> ConfigLoaderImpl:
@@ -140,12 +141,19 @@ class ConfigTree:
             return Finding("--config-path", f"'{path}' has no {_shown_file(name)}", fix)
         return Finding("--config-name", f"'{name}' is not a configuration file", f"leave it out, or use {CONFIG_NAME}")
 
-    def layers(self, choices: Iterable[Override]) -> tuple[list[Layer], list[Finding]]:
+    def layers(self, choices: Sequence[Override]) -> tuple[list[Layer], list[Finding]]:
         """Return what each file of the run adds, in order of rising precedence, schema and Hydra's own left out.
 
         Args:
             choices: Overrides that choose in groups (``sharding=auto``, ``+recipes=NAME``, ``hydra/…``).
         """
+        key = tuple(override.input_line or "" for override in choices)
+        if key not in self._layers:  # Most points of a sweep choose the same files.
+            self._layers[key] = self._read_layers(choices)
+        layers, findings = self._layers[key]
+        return list(layers), list(findings)
+
+    def _read_layers(self, choices: Iterable[Override]) -> tuple[list[Layer], list[Finding]]:
         main = self._missing_main() or self.unreadable(self.source.config_name)
         if main is not None:
             return [], [main]

@@ -54,6 +54,8 @@ def cross_findings(
         findings += _trainable(config)
     if purpose is Purpose.TRAIN and sound("checkpoint", "data"):
         findings += _checkpoints(config)
+    if purpose is Purpose.TRAIN and sound("callbacks", "data", "trainer"):
+        findings += _watched_validation(config)
     if sound("optim", "sharding"):
         findings += _semantics_without_effect(config)
     if not sound("ops", "optim", "trainer", "model", "hardware"):
@@ -73,6 +75,19 @@ def cross_findings(
     if sound("sharding") and not refused:
         findings += wishes_for_tables(config, device, machine)
     return findings
+
+
+def _watched_validation(config: NeoConfig) -> list[Finding]:
+    """Return a finding for each key that waits for validations that will never come."""
+    why = None
+    if config.trainer.limit_val_batches == 0:
+        why, fix = "trainer.limit_val_batches=0 takes none", "let some batches be validated, or leave it out"
+    elif not config.data.to_spec().has_validation:
+        why, fix = "there is no validation data", "name some with data.val_path, or leave it out"
+    if why is None:
+        return []
+    keys = config.callbacks.to_spec().watches_validation
+    return [Finding(f"callbacks.{key}", f"reads validations, and {why}", fix) for key in keys]
 
 
 def _semantics_without_effect(config: NeoConfig) -> list[Finding]:

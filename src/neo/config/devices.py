@@ -37,3 +37,11 @@ def num_processes(devices: int | None, accelerator: Accelerator) -> int:
     if devices is not None:
         return devices
     return num_gpus() if execution_device(accelerator) is Device.CUDA and num_gpus() > 0 else CPU_PROCESSES
+
+
+def fits_here(processes: int, accelerator: Accelerator) -> bool:
+    """Return whether this host has a GPU or, on the CPU, a core for each of so many processes."""
+    if execution_device(accelerator) is Device.CUDA:
+        return num_gpus() >= processes
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return processes <= max(cores, CPU_PROCESSES)

@@ -9,7 +9,15 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from neo.as_typed import as_typed, quoted
-from neo.config.schema import NOT_BUILT_KEYS, NeoConfig, below_free_mapping, in_words, schema_types, takes_bool
+from neo.config.schema import (
+    NOT_BUILT_KEYS,
+    NeoConfig,
+    below_free_mapping,
+    in_words,
+    new_config,
+    schema_types,
+    takes_bool,
+)
 from neo.errors import NOT_BUILT, Finding
 
 TARGET = "_target_"
@@ -44,7 +52,7 @@ class Draft:
 
     def __init__(self) -> None:
         self._types = schema_types()
-        self._config = OmegaConf.structured(NeoConfig)
+        self._config = new_config()
 
     def assign(self, key: str, value: Any, *, source: str = "") -> list[Finding]:
         """Set ``key`` (a mapping is walked) and return what is wrong.
@@ -87,6 +95,10 @@ class Draft:
         """Return true and false as they are typed where text is wanted: OmegaConf would write True and False."""
         return as_typed(value) if isinstance(value, bool) and not takes_bool(self._types.get(key, Any)) else value
 
+    def reset(self, group: str) -> None:
+        """Give every key of a group its default."""
+        self._config[group] = OmegaConf.structured(NeoConfig)[group]
+
     def finish(self) -> tuple[NeoConfig, list[Finding]]:
         """Resolve interpolations; return the typed configuration and what could not be resolved."""
         findings = []
@@ -97,7 +109,7 @@ class Draft:
                     OmegaConf.update(self._config, key, value)
                 except OmegaConfBaseException as error:
                     findings.append(Finding(key, f"cannot be resolved: {str(error).splitlines()[0]}"))
-                    OmegaConf.update(self._config, key, OmegaConf.select(OmegaConf.structured(NeoConfig), key))
+                    OmegaConf.update(self._config, key, OmegaConf.select(new_config(), key))
         return cast(NeoConfig, OmegaConf.to_object(self._config)), findings
 
     def _node(self, key: str) -> tuple[DictConfig, str]:

@@ -1,11 +1,9 @@
-"""The form of every override on the command line: syntax, prefix, group choices, sweeps."""
+"""The form of every override on the command line: syntax, prefix, group choices."""
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, is_dataclass, replace
-from itertools import islice
+from dataclasses import dataclass, field, is_dataclass
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
@@ -17,6 +15,9 @@ from neo.config.schema import GROUPS, RECIPES, below_free_mapping, schema_types
 from neo.errors import Finding, did_you_mean
 
 _ADDS = (OverrideType.ADD, OverrideType.FORCE_ADD)
+_SLURM = "install hydra-submitit-launcher, or neo-zionex with its extra: neo-zionex[slurm]"
+_NEEDS = {"hydra/launcher=submitit_slurm": _SLURM, "hydra/launcher=submitit_local": _SLURM}
+"""Choices that a package adds which may be missing, and how to get it."""
 
 
 @dataclass
@@ -55,34 +56,6 @@ def parse(texts: Sequence[str]) -> tuple[list[Override], list[Finding]]:
         except (HydraException, ValueError) as error:
             findings.append(_malformed(text, error))
     return parsed, findings
-
-
-def expand(overrides: Sequence[Override], tree: ConfigTree) -> tuple[list[list[Override]], list[Finding]]:
-    """Return the points of a sweep, each as overrides without sweeps, as Hydra's own sweeper makes them."""
-    plain, findings = [], []
-    for override in overrides:
-        override = replace(override, config_loader=tree.loader)  # ``glob(*)`` looks for the names of a group.
-        if (finding := _without_points(override)) is not None:
-            findings.append(finding)
-        else:
-            plain.append(override)
-    parser = OverridesParser.create()
-    points = BasicSweeper.split_arguments(plain, None)[0]
-    return [parser.parse_overrides(point) for point in points], findings
-
-
-def _without_points(override: Override) -> Finding | None:
-    """Return what keeps a sweep from being a list of points, or None; overrides that are no sweeps are fine."""
-    if not override.is_sweep_override():
-        return None
-    key, fix = override.key_or_group, "use choice(a,b) or range(1,4)"
-    if not override.is_discrete_sweep():
-        return Finding(key, f"'{override.input_line}' is no list of points", fix)
-    try:
-        points = list(islice(override.sweep_string_iterator(), 1))
-    except (HydraException, ValueError, TypeError) as error:
-        return Finding(key, f"'{override.input_line}' cannot be expanded: {str(error).splitlines()[0]}", fix)
-    return None if points else Finding(key, f"'{override.input_line}' matches nothing", fix)
 
 
 def check_overrides(overrides: Sequence[Override], tree: ConfigTree) -> CheckedOverrides:
@@ -166,7 +139,7 @@ def _check_choice(override: Override, tree: ConfigTree, checked: CheckedOverride
     names = value if isinstance(value, list) and group == RECIPES else [value]
     wrong = [name for name in names if name not in choices]
     for name in wrong:
-        fix = did_you_mean(as_typed(name), choices)
+        fix = _NEEDS.get(f"{group}={name}") or did_you_mean(as_typed(name), choices)
         if isinstance(name, dict) and group in GROUPS:
             fix = f"set its keys one by one, like {group}.KEY=VALUE"
         checked.findings.append(Finding(group, f"{quoted(name)} is not a choice of {group}", fix))

@@ -57,7 +57,7 @@ def resolve_content(content: Any, *, purpose: Purpose | None, num_started: int |
     findings += unresolved + find_mistakes(typed, purpose, num_started)
     if findings:
         raise ConfigError(findings)
-    return _to_specs(typed)
+    return to_specs(typed)
 
 
 def read_resolved(path: Path) -> RunConfig:
@@ -137,9 +137,11 @@ def find_mistakes(config: NeoConfig, purpose: Purpose | None, num_started: int |
     return findings + cross_findings(config, purpose, spoiled=spoiled, num_started=num_started)
 
 
-def _to_specs(config: NeoConfig) -> RunConfig:
+def to_specs(config: NeoConfig) -> RunConfig:
+    """Return the frozen form of a valid configuration."""
     return RunConfig(
         seed=config.seed,
+        strict=config.strict,
         hardware=config.hardware.to_spec(),
         data=config.data.to_spec(),
         model=config.model.to_spec(),
@@ -149,5 +151,7 @@ def _to_specs(config: NeoConfig) -> RunConfig:
         comms=config.comms.to_spec(),
         trainer=config.trainer.to_spec(),
         checkpoint=config.checkpoint.to_spec(),
+        logger=config.logger.to_spec(),
+        callbacks=config.callbacks.to_spec(),
         launch=config.launch.to_spec(),
     )

@@ -14,14 +14,15 @@ from neo.models.spec import ModelSpec
 from neo.ops.spec import OpsSpec
 from neo.optim.spec import OptimSpec
 from neo.planner.spec import ShardingSpec
-from neo.strategy.spec import TrainerSpec
+from neo.strategy.spec import CallbacksSpec, LoggerSpec, TrainerSpec
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """The spec of every group, and the seed."""
+    """The spec of every group, the seed, and whether a fallback is an error (``strict``)."""
 
     seed: int
+    strict: bool
     hardware: HardwareSpec
     data: DataSpec
     model: ModelSpec
@@ -31,18 +32,24 @@ class RunConfig:
     comms: CommsSpec
     trainer: TrainerSpec
     checkpoint: CheckpointSpec
+    logger: LoggerSpec
+    callbacks: CallbacksSpec
     launch: LaunchSpec
 
     def fingerprint(self) -> str:
         """Return a hash of everything that can change what is trained.
 
-        Left out are ``launch``, what only changes the screen, when the run is saved and whether it was interrupted, and
-        ``hardware``: the machine acts through the plan, which has a fingerprint of its own, and ``hardware=local`` may
-        be detected differently on each node.
+        Left out are ``launch``, what only watches (``logger``, the profiler, ``strict``, …) or reads ahead, when the
+        run is saved and whether it was interrupted, and ``hardware``: the machine acts through the plan, which has a
+        fingerprint of its own, and ``hardware=local`` may be detected differently on each node.
         """
         content = dataclasses.asdict(self)
-        del content["launch"], content["hardware"]
         content["weights_from"] = content.pop("checkpoint")["weights_from"]
+        for key in ("launch", "hardware", "logger", "strict"):
+            del content[key]
+        for key in ("learning_rate_monitor", "profiler", "assert_trained"):
+            del content["callbacks"][key]
         for key in ("progress_bar", "log_every_n_steps"):
             del content["trainer"][key]
+        del content["data"]["num_workers"]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]

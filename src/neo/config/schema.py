@@ -1,29 +1,34 @@
 """The root of the configuration: joins the config dataclass of every group, and knows every key."""
 
+import copy
 import types
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
 from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
 
 from neo.checkpoint.spec import CheckpointConfig
 from neo.comms.spec import CommsConfig
 from neo.data.spec import DataConfig
 from neo.hardware.spec import HardwareConfig
-from neo.launch.spec import LaunchConfig
+from neo.launch.spec import LaunchConfig, SweepConfig
 from neo.models.spec import ModelConfig
 from neo.ops.spec import OpsConfig
 from neo.optim.spec import OptimConfig
 from neo.planner.overrides import OPTIMIZERS, TYPES
 from neo.planner.spec import ShardingConfig
-from neo.strategy.spec import TrainerConfig
+from neo.strategy.spec import CallbacksConfig, LoggerConfig, TrainerConfig
 
 
 @dataclass
 class NeoConfig:
-    """The schema of a run: one field per group, and the seed."""
+    """The schema of a run: one field per group, the seed, and whether anything may be replaced."""
 
     seed: int = 0
+    strict: bool = False
     hardware: HardwareConfig = field(default_factory=HardwareConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
@@ -33,16 +38,19 @@ class NeoConfig:
     comms: CommsConfig = field(default_factory=CommsConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    logger: LoggerConfig = field(default_factory=LoggerConfig)
+    callbacks: CallbacksConfig = field(default_factory=CallbacksConfig)
     launch: LaunchConfig = field(default_factory=LaunchConfig)
+    sweep: SweepConfig = field(default_factory=SweepConfig)
 
 
-GROUPS = tuple(entry.name for entry in fields(NeoConfig) if entry.name != "seed")
+GROUPS = tuple(entry.name for entry in fields(NeoConfig) if entry.name not in ("seed", "strict"))
 RECIPES = "recipes"
-_FREE_MAPPINGS = (TYPES, OPTIMIZERS)
+_FREE_MAPPINGS = (TYPES, OPTIMIZERS, "logger.options", "callbacks.options")
 
 
 def below_free_mapping(key: str) -> bool:
-    """Return whether ``key`` is or lies below a mapping with names of tables; Hydra adds to one with ``++``."""
+    """Return whether ``key`` is or lies below a mapping with free names; Hydra adds to one with ``++``."""
     return any(key == free or key.startswith(f"{free}.") for free in _FREE_MAPPINGS)
 
 
@@ -51,6 +59,16 @@ NOT_BUILT_KEYS = ("explain",)
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Any: "anything"}
 _LISTED = {int: "whole numbers like [1,2]", float: "numbers like [0.5,2]", str: "names like [a,b]"}
+
+
+@cache
+def _schema() -> DictConfig:
+    return typing.cast(DictConfig, OmegaConf.structured(NeoConfig))
+
+
+def new_config() -> DictConfig:
+    """Return the schema with its defaults; a copy, which takes a tenth of the time of making one."""
+    return copy.deepcopy(_schema())
 
 
 def schema_types() -> dict[str, Any]:
@@ -78,6 +96,8 @@ def in_words(hint: Any) -> str:
     if origin in (typing.Union, types.UnionType):
         if set(arguments) == {int, str}:
             return "'auto' or a whole number"
+        if set(arguments) == {int, float, type(None)}:
+            return "a whole number (a count), a number with a point (a part), or null"
         words = " or ".join(in_words(argument) for argument in arguments if argument is not type(None))
         return f"{words}, or null" if type(None) in arguments else words
     if origin is list:

@@ -8,7 +8,7 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
 from neo.config.plugins import load_plugins
-from neo.config.schema import NeoConfig
+from neo.config.schema import new_config
 
 CONFIG_PATH = "pkg://neo.conf"
 CONFIG_NAME = "config"
@@ -32,5 +32,5 @@ def register() -> None:
         NeoError: A plugin cannot be loaded.
     """
     load_plugins()
-    ConfigStore.instance().store(name="neo_schema", node=NeoConfig)
+    ConfigStore.instance().store(name="neo_schema", node=new_config())
     Plugins.instance().register(NeoSearchPath)

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from neo.config.schema import NeoConfig
 from neo.errors import DataError, Finding
 from neo.hardware.spec import HardwareSpec
-from neo.models.spec import EMBEDDINGS_PATH, TABLE_LIST, tables_from_csv
+from neo.models.spec import EMBEDDINGS_PATH, TABLE_LIST, declared_tables, tables_from_csv
 from neo.ops.spec import Device
 from neo.plan.sharding_plan import ColumnWiseSemantics
 from neo.planner.kernels import decide_kernels, dim_multiple, requests_of
 from neo.planner.layout import column_ranges, num_column_parts
 from neo.planner.overrides import forced_types
 from neo.planner.spec import ShardingMode
-from neo.tables.spec import TableSpec
+from neo.tables.spec import FeatureSpec, TableSpec
 
 
 def known_tables(config: NeoConfig) -> Mapping[str, TableSpec]:
@@ -26,9 +26,9 @@ def known_tables(config: NeoConfig) -> Mapping[str, TableSpec]:
             return {table.name: table for table in tables_from_csv(model.path or "")}
         except DataError:
             return {}
-    dim = model.to_spec().embedding_dim
     names = config.data.feature_names(model.num_embeddings, model.pooling_factors)
-    return {f"{EMBEDDINGS_PATH}.{name}": TableSpec(name, 1, dim, (name,)) for name in names}
+    tables = declared_tables(model.to_spec(), [FeatureSpec(name, 1) for name in names])
+    return {f"{EMBEDDINGS_PATH}.{table.name}": table for table in tables}
 
 
 def wishes_for_tables(config: NeoConfig, device: Device, machine: HardwareSpec) -> list[Finding]:

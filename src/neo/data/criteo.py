@@ -1,17 +1,21 @@
 """Criteo's raw display-advertising format: tab-separated, no header; label, 13 integers, 26 hexadecimal ids.
 
 An empty field is a missing value; anything else than a whole number or up to 8 hexadecimal digits is refused.
+Where no label is wanted the files may lack it, as Criteo's own test files do.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from neo.data.column_check import read_lines
 from neo.data.columns import Place, parse_integers
 from neo.data.delimited import DelimitedReader, TextFormat
+from neo.data.files import list_files
 from neo.data.reader import ArrowRows
 from neo.data.spec import CRITEO_CATEGORICAL, CRITEO_DENSE, DataSpec, Split
 from neo.errors import DataError
@@ -21,7 +25,14 @@ _MOST_DIGITS = 8
 
 def open_criteo(data: DataSpec, split: Split) -> DelimitedReader:
     """Return the reader of one split. Raises as ``DelimitedReader`` does."""
-    return DelimitedReader(data, split, _FORMAT)
+    return DelimitedReader(data, split, _FORMAT if data.label is not None or _has_label(data, split) else _UNLABELLED)
+
+
+def _has_label(data: DataSpec, split: Split) -> bool:
+    """Whether the first line of the first file has a field for the label."""
+    file = list_files(data.path_of(split), data.name)[0]
+    first = next((line for _, line in read_lines(file) if line.strip()), b"")
+    return first.count(b"\t") >= len(_FORMAT.columns or ()) - 1
 
 
 def check_rows(rows: ArrowRows, place: Callable[[ArrowRows, int], str]) -> ArrowRows:
@@ -43,7 +54,7 @@ def check_rows(rows: ArrowRows, place: Callable[[ArrowRows, int], str]) -> Arrow
         else:
             continue
         table = table.set_column(index, name, column)
-    return ArrowRows(table, rows.files, rows.numbers)
+    return replace(rows, table=table)
 
 
 def _lower_hexadecimal(array: Any, column: str, place: Place) -> Any:
@@ -82,3 +93,4 @@ _LOWER = _lower_digits()
 _FORMAT = TextFormat(
     delimiter="\t", columns=("label", *CRITEO_DENSE, *CRITEO_CATEGORICAL), quoted=False, check_rows=check_rows
 )
+_UNLABELLED = replace(_FORMAT, columns=(*CRITEO_DENSE, *CRITEO_CATEGORICAL))

@@ -59,8 +59,7 @@ class DelimitedReader:
         self._data = data
         self._text = text
         self._files = list_files(data.path_of(split), data.name)
-        weights = [name for name in data.list_weights if name is not None]
-        self._wanted = [data.label, *data.dense, *data.features, *weights]
+        self._wanted = list(data.columns)
         self._columns = [text.columns or header(file) for file in self._files]
         if text.columns is None:
             check = ColumnCheck(data)
@@ -106,7 +105,8 @@ class DelimitedReader:
             with self._open(file) as stream:
                 for batch in stream:
                     if batch.num_rows:
-                        yield ArrowRows.of(pa.Table.from_batches([batch]), file=index, first=first)
+                        table = pa.Table.from_batches([batch])
+                        yield ArrowRows.of(table, file=index, first=first, count=batch.num_rows)
                     first += batch.num_rows
         except (pa.ArrowException, OSError, EOFError) as error:
             raise self._explain(index, error) from None

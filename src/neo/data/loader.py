@@ -4,7 +4,10 @@ A global batch of G samples is the same set in the same order for every world si
 ``split_evenly(n, r, W)`` of its n samples; the last batch of an epoch may be smaller.
 """
 
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,23 @@ _UNSHUFFLED_WINDOW = 32_768
 _ENCODED_ROWS = 16_384
 
 
+@dataclass(frozen=True)
+class _Group:
+    """Consecutive global batches that are encoded together.
+
+    Attributes:
+        rows: Rows that hold all samples of these batches.
+        sequence: Positions in ``rows``, in the order of the samples.
+        sizes: Samples of each batch over all ranks.
+        first_index: Number of the first batch in its epoch.
+    """
+
+    rows: Any
+    sequence: Positions
+    sizes: list[int]
+    first_index: int
+
+
 class GlobalBatchLoader:
     """This rank's part of every global batch; iterating again gives the next epoch.
 
@@ -36,6 +56,7 @@ class GlobalBatchLoader:
         world_size: Number of ranks.
         seed: Decides the order, together with the epoch.
         limit_samples: Read only the first so many samples.
+        needs_label: Whether the label column is read; without it every label is 0, and files may lack it.
 
     Raises:
         DataError: A file is missing, empty or broken, or lacks a column.
@@ -52,9 +73,13 @@ class GlobalBatchLoader:
         world_size: int,
         seed: int,
         limit_samples: int | None = None,
+        needs_label: bool = True,
     ) -> None:
+        if not needs_label:
+            data = replace(data, label=None)
         self._schema = schema
         self._label = data.label
+        self._num_workers = data.num_workers
         self._split = Split(split)
         self._global_batch_size = global_batch_size
         self._rank, self._world_size = rank, world_size
@@ -78,6 +103,11 @@ class GlobalBatchLoader:
     def num_samples(self) -> int | None:
         """Samples of an epoch over all ranks, None where only reading everything would tell."""
         return self._num_samples
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the labels of the batches are those of the data; zeros stand for them if not."""
+        return self._label is not None
 
     @property
     def global_batch_size(self) -> int:
@@ -104,12 +134,38 @@ class GlobalBatchLoader:
         """Let the next iteration be this epoch, counted from 0, without its first samples."""
         self._epoch, self._first_sample = epoch, first_sample
 
-    def __iter__(self) -> ReadAhead[Batch]:
+    def __iter__(self) -> Iterator[Batch]:
         epoch, first = self._epoch, self._first_sample
         self.set_epoch(epoch + 1)
-        return ReadAhead(self._batches(epoch, first), depth=_READ_AHEAD_BATCHES, name=f"neo-read-{self._split}")
+        batches = self._batches(epoch, first)
+        if self._num_workers == 0:
+            return batches
+        return ReadAhead(batches, depth=_READ_AHEAD_BATCHES, name=f"neo-read-{self._split}")
 
     def _batches(self, epoch: int, first: int) -> Iterator[Batch]:
+        """Yield this rank's batches: groups are read one after the other, and encoded by so many threads as there are.
+
+        Batches come in order, and are the same for every number of threads.
+        """
+        groups = self._groups(epoch, first)
+        if self._num_workers < 2:
+            for group in groups:
+                yield from self._own_parts(group)
+            return
+        encoders = self._num_workers - 1  # this one reads
+        pool = ThreadPoolExecutor(encoders, thread_name_prefix=f"neo-encode-{self._split}")
+        ahead: deque[Future[list[Batch]]] = deque()
+        try:
+            for group in groups:
+                ahead.append(pool.submit(self._own_parts, group))
+                if len(ahead) > encoders:
+                    yield from ahead.popleft().result()
+            while ahead:
+                yield from ahead.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _groups(self, epoch: int, first: int) -> Iterator[_Group]:
         """Read windows, cut all complete global batches out of them, and carry the rest over.
 
         The order of an epoch's samples depends on seed, epoch and window alone, so that any batch size can go on at
@@ -128,19 +184,19 @@ class GlobalBatchLoader:
             first -= skipped
             if skipped == num_new:
                 continue
-            carried = [] if rows is None else [rows.take(sequence)]
+            carried = [rows.take(sequence)] if sequence.size else []
             num_carried = sum(map(len, carried))
             rows = _joined([*carried, *parts])
             sequence = np.concatenate([np.arange(num_carried), num_carried + fresh[skipped:]])
             complete = sequence.size // size
             for count in self._group_sizes(complete):
-                yield from self._own_parts(rows, sequence, [size] * count, index)
+                yield _Group(rows, sequence[: count * size], [size] * count, index)
                 index += count
                 sequence = sequence[count * size :]
         if rows is None:
             raise DataError(f"there are no {self._split} samples" + (" where this run would go on" if index else ""))
         if sequence.size:
-            yield from self._own_parts(rows, sequence, [sequence.size], index)
+            yield _Group(rows, sequence, [sequence.size], index)
 
     def _group_sizes(self, num_batches: int) -> list[int]:
         """Return how many batches are encoded at a time: enough to be fast, few enough for the processor's cache."""
@@ -165,26 +221,26 @@ class GlobalBatchLoader:
         if held:
             yield parts
 
-    def _own_parts(self, rows: Any, sequence: Positions, sizes: list[int], first_index: int) -> Iterator[Batch]:
+    def _own_parts(self, group: _Group) -> list[Batch]:
         """Encode this rank's samples of consecutive global batches in one go."""
-        ranges = [split_evenly(size, self._rank, self._world_size) for size in sizes]
-        starts = np.cumsum([0, *sizes[:-1]]).tolist()
-        spans = [sequence[start + low : start + high] for start, (low, high) in zip(starts, ranges, strict=True)]
-        own = rows.take(np.concatenate(spans))
+        ranges = [split_evenly(size, self._rank, self._world_size) for size in group.sizes]
+        starts = np.cumsum([0, *group.sizes[:-1]]).tolist()
+        spans = [group.sequence[start + low : start + high] for start, (low, high) in zip(starts, ranges, strict=True)]
+        own = group.rows.take(np.concatenate(spans))
         samples = self._encoder.encode(own)
-        self._check_labels(samples, own, sizes, first_index)
+        self._check_labels(samples, own, group)
         parts = samples.split([high - low for low, high in ranges])
-        for index, (part, (low, _)) in enumerate(zip(parts, ranges, strict=True), start=first_index):
-            yield self._batch(part, index, low)
+        numbered = enumerate(zip(parts, ranges, strict=True), start=group.first_index)
+        return [self._batch(part, index, low) for index, (part, (low, _)) in numbered]
 
-    def _check_labels(self, samples: Samples, rows: Any, sizes: list[int], first_index: int) -> None:
+    def _check_labels(self, samples: Samples, rows: Any, group: _Group) -> None:
         """Refuse a label that is missing or outside [0, 1], naming batch, sample, file and place."""
         wrong = wrong_label(samples.labels)
         if wrong is None:
             return
         at, fault = wrong
         left = at
-        for index, size in enumerate(sizes, start=first_index):
+        for index, size in enumerate(group.sizes, start=group.first_index):
             low, high = split_evenly(size, self._rank, self._world_size)
             if left < high - low:
                 where = f"{self._reader.place(rows, at)}: column '{self._label}'"
@@ -222,6 +278,7 @@ def make_loader(
     world_size: int,
     seed: int,
     limit_samples: int | None = None,
+    needs_label: bool = True,
 ) -> GlobalBatchLoader | None:
     """Return the loader of a split, None if the data has no such split. Raises as ``GlobalBatchLoader`` does."""
     if Split(split) is Split.VAL and not data.has_validation:
@@ -235,6 +292,7 @@ def make_loader(
         world_size=world_size,
         seed=seed,
         limit_samples=limit_samples,
+        needs_label=needs_label,
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from neo.data.column_check import ColumnCheck
 from neo.data.columns import Kind, hashed_array, kind_of
 from neo.data.encode import ArrowEncoder, check_kind
 from neo.data.files import list_files, no_samples
+from neo.data.plain import PlainColumn, TextRows, is_plain_id, is_plain_number, split_columns
 from neo.data.reader import ArrowRows
 from neo.data.schema import DataSchema
 from neo.data.spec import DataSpec, Encoding, Split
@@ -40,10 +42,11 @@ class ParquetReader:
     def __init__(self, data: DataSpec, split: Split) -> None:
         self._data = data
         self._files = list_files(data.path_of(split), data.name)
-        weights = [name for name in data.list_weights if name is not None]
-        self._wanted = [data.label, *data.dense, *data.features, *weights]
+        self._wanted = list(data.columns)
         self._groups: list[_RowGroup] = []
         self._kinds: dict[str, Kind | None] = dict.fromkeys(data.features)
+        self._plain = frozenset(data.columns) - frozenset(data.lists)
+        self._text_rows: dict[str, TextRows] = {}
         check = ColumnCheck(data)
         for index, file in enumerate(self._files):
             self._inspect(index, file, check)
@@ -65,10 +68,14 @@ class ParquetReader:
         check.parquet(file, schema)
         if not check.findings:
             self._note_kinds(file, schema)
+            self._plain = frozenset(name for name in self._plain if self._can_be_plain(name, schema.field(name).type))
         first = 0
         for number, size in enumerate(sizes):
             self._groups.append(_RowGroup(index, number, first, size))
             first += size
+
+    def _can_be_plain(self, name: str, kind: Any) -> bool:
+        return is_plain_id(kind) if name in self._data.features else is_plain_number(kind)
 
     def _note_kinds(self, file: Path, schema: Any) -> None:
         where = f"'{file}'"
@@ -112,14 +119,34 @@ class ParquetReader:
         try:
             with pq.ParquetFile(file, read_dictionary=texts) as opened:
                 for batch in opened.iter_batches(_BATCH_ROWS, row_groups=[group.number], columns=self._wanted):
-                    table = _settle(pa.Table.from_batches([batch]).slice(0, count - first), texts, raw)
-                    yield ArrowRows.of(table, file=group.file, first=group.first + first)
-                    first += table.num_rows
+                    table = pa.Table.from_batches([batch]).slice(0, count - first)
+                    size = table.num_rows
+                    plain: Mapping[str, PlainColumn] = {}
+                    if not raw:
+                        table, plain = self._settle(table, texts)
+                    yield ArrowRows.of(table, file=group.file, first=group.first + first, count=size, plain=plain)
+                    first += size
                     if first == count:
                         return
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"'{file}', row group {group.number}: cannot be read: {_first_line(error)}") from None
         raise DataError(f"'{file}', row group {group.number}: holds {first} rows instead of {group.num_rows}")
+
+    def _settle(self, table: Any, texts: Sequence[str]) -> tuple[Any, Mapping[str, PlainColumn]]:
+        """Make columns plain, and replace dictionaries by rows, hashes or values: those of two batches differ."""
+        table, split = split_columns(table, self._plain)
+        plain = dict(split)
+        for name in table.column_names:
+            column = table.column(name).chunk(0)
+            if name in self._text_rows:
+                plain[name] = self._text_rows[name].of(column)
+                table = table.drop_columns([name])
+            elif name in texts:
+                table = table.set_column(table.column_names.index(name), name, hashed_array(column))
+            elif pa.types.is_dictionary(column.type):
+                values = column.cast(column.type.value_type)
+                table = table.set_column(table.column_names.index(name), name, values)
+        return table, plain
 
     @property
     def _text_columns(self) -> list[str]:
@@ -138,7 +165,7 @@ class ParquetReader:
         return f"'{self._files[file]}', row {number}"
 
     def encoder(self, schema: DataSchema, *, seed: int) -> ArrowEncoder:
-        """Return what encodes the rows of this reader by ``schema``.
+        """Return what encodes the rows of this reader by ``schema``; texts are looked up while they are read.
 
         Raises:
             DataError: A column holds ids of another kind than in the training data.
@@ -146,19 +173,12 @@ class ParquetReader:
         del seed  # nothing is random about files
         for column in schema.sparse:
             check_kind(column, self._kinds[column.name], where=f"'{self._files[0]}'")
-        return ArrowEncoder(self._data, schema, reader=self, separator=None)
-
-
-def _settle(table: Any, texts: Sequence[str], raw: bool) -> Any:
-    """Replace dictionary columns by hashes or values: dictionaries of different batches do not fit each other."""
-    for index, field in enumerate(table.schema):
-        column = table.column(index)
-        if field.name in texts:
-            if not raw:
-                table = table.set_column(index, field.name, hashed_array(column.chunk(0)))
-        elif pa.types.is_dictionary(field.type):
-            table = table.set_column(index, field.name, column.cast(field.type.value_type))
-    return table
+        encoder = ArrowEncoder(self._data, schema, reader=self, separator=None)
+        if self._data.encoding is not Encoding.IDENTITY:
+            columns = {column.name: column for column in schema.sparse}
+            for name in self._text_columns:
+                self._text_rows[name] = TextRows(partial(encoder.rows_of_hashes, columns[name]))
+        return encoder
 
 
 def _first_line(error: BaseException) -> str:

@@ -3,14 +3,16 @@
 Shapes: F sparse features, B samples, D dense features, N ids in all.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+from neo.data.plain import PlainColumn
 
 T = TypeVar("T", bound=np.generic)
 
@@ -41,35 +43,43 @@ class Samples:
         """Cut the samples into consecutive parts of these sizes; ``lengths`` of a part is never None."""
         num_samples = self.labels.size
         bounds = [0, *np.cumsum(np.asarray(sizes, dtype=np.int64)).tolist()]
-        offsets = self._offsets(bounds)
+        if self.lengths is None:
+            return [self._part_of_single_ids(low, high) for low, high in pairwise(bounds)]
+        offsets = self._offsets(self.lengths, bounds)
         parts = []
         for part, (low, high) in enumerate(pairwise(bounds)):
             spans = [slice(begin, end) for begin, end in offsets[:, part : part + 2].tolist()]
-            if self.lengths is None:
-                lengths = np.ones((self.num_features, high - low), dtype=np.int64)
-            else:
-                lengths = np.ascontiguousarray(self.lengths[:, low:high])
             whole = low == 0 and high == num_samples
             parts.append(
                 Samples(
                     dense=self.dense[low:high],
                     labels=self.labels[low:high],
                     num_features=self.num_features,
-                    lengths=lengths,
+                    lengths=np.ascontiguousarray(self.lengths[:, low:high]),
                     values=self.values if whole else _gather(self.values, spans),
                     weights=self.weights if whole or self.weights is None else _gather(self.weights, spans),
                 )
             )
         return parts
 
-    def _offsets(self, bounds: Sequence[int]) -> Positions:
+    def _part_of_single_ids(self, low: int, high: int) -> "Samples":
+        """Return a range of the samples where every bag holds one id."""
+        shape = (self.num_features, self.labels.size)
+        weights = self.weights
+        return Samples(
+            dense=self.dense[low:high],
+            labels=self.labels[low:high],
+            num_features=self.num_features,
+            lengths=np.ones((self.num_features, high - low), dtype=np.int64),
+            values=np.ascontiguousarray(self.values.reshape(shape)[:, low:high]).reshape(-1),
+            weights=None if weights is None else np.ascontiguousarray(weights.reshape(shape)[:, low:high]).reshape(-1),
+        )
+
+    def _offsets(self, lengths: Positions, bounds: Sequence[int]) -> Positions:
         """Return ``[F, len(bounds)]``: where in ``values`` the bags of these samples begin."""
         num_samples = self.labels.size
-        if self.lengths is None:
-            starts = np.arange(self.num_features, dtype=np.int64) * num_samples
-            return starts[:, None] + np.asarray(bounds, dtype=np.int64)
         ends = np.zeros((self.num_features, num_samples + 1), dtype=np.int64)
-        np.cumsum(self.lengths, axis=1, out=ends[:, 1:])
+        np.cumsum(lengths, axis=1, out=ends[:, 1:])
         starts = np.cumsum(ends[:, -1]) - ends[:, -1]
         return starts[:, None] + ends[:, list(bounds)]
 
@@ -144,44 +154,58 @@ class ArrowRows:
     """Rows of an Arrow table that remember where they come from.
 
     Attributes:
-        table: The columns, one chunk each.
+        table: The columns that are not plain, one chunk each.
         files: ``[n]`` index of the file of each row.
         numbers: ``[n]`` number of each row in its file, from 0.
+        plain: The plain columns.
     """
 
     table: Any
     files: NDArray[np.int32]
     numbers: Positions
+    plain: Mapping[str, PlainColumn] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, table: Any, *, file: int, first: int) -> "ArrowRows":
-        """Wrap consecutive rows of one file, the first of which is row ``first`` of it."""
-        count = table.num_rows
-        return cls(table, np.full(count, file, dtype=np.int32), np.arange(first, first + count, dtype=np.int64))
+    def of(
+        cls, table: Any, *, file: int, first: int, count: int, plain: Mapping[str, PlainColumn] | None = None
+    ) -> "ArrowRows":
+        """Wrap ``count`` consecutive rows of one file, the first of which is row ``first`` of it."""
+        numbers = np.arange(first, first + count, dtype=np.int64)
+        return cls(table, np.full(count, file, dtype=np.int32), numbers, {} if plain is None else plain)
 
     def __len__(self) -> int:
         return int(self.numbers.size)
 
     def take(self, positions: Positions) -> "ArrowRows":
         """Return the rows at these positions, in this order."""
-        return ArrowRows(self.table.take(pa.array(positions)), self.files[positions], self.numbers[positions])
+        table = self.table.take(pa.array(positions)) if self.table.num_columns else self.table
+        plain = {name: column.take(positions) for name, column in self.plain.items()}
+        return ArrowRows(table, self.files[positions], self.numbers[positions], plain)
 
     def slice(self, start: int, stop: int) -> "ArrowRows":
         """Return a range of the rows, without a copy."""
-        return ArrowRows(self.table.slice(start, stop - start), self.files[start:stop], self.numbers[start:stop])
+        table = self.table.slice(start, stop - start) if self.table.num_columns else self.table
+        plain = {name: column.slice(start, stop) for name, column in self.plain.items()}
+        return ArrowRows(table, self.files[start:stop], self.numbers[start:stop], plain)
 
     def append(self, more: Sequence["ArrowRows"]) -> "ArrowRows":
         """Return these rows followed by ``more``."""
         if not more:
             return self
         parts = [self, *more]
+        table = self.table
+        if table.num_columns:
+            table = pa.concat_tables([part.table for part in parts], promote_options="permissive").combine_chunks()
         return ArrowRows(
-            pa.concat_tables([part.table for part in parts]).combine_chunks(),
+            table,
             np.concatenate([part.files for part in parts]),
             np.concatenate([part.numbers for part in parts]),
+            {name: column.append([part.plain[name] for part in more]) for name, column in self.plain.items()},
         )
 
     def column(self, name: str) -> Any:
-        """Return a column as one Arrow array."""
+        """Return a column as one Arrow array, a plain one with a copy."""
+        if name in self.plain:
+            return self.plain[name].arrow()
         chunked = self.table.column(name)
         return chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()

@@ -10,18 +10,24 @@ from neo.limits import MAX_ROWS, outside, outside_limits
 
 GENERATED_ONLY = ("num_samples", "val_samples", "num_dense", "zipf_exponent")
 COLUMNS = ("label", "dense", "categorical", "lists", "list_weights")
-FILES_ONLY = ("path", "val_path", *COLUMNS, "encoding", "hash_buckets", "dense_transform", "shuffle", "shuffle_window")
+FILES_ONLY = (
+    *("path", "val_path", *COLUMNS, "encoding", "hash_buckets", "min_count", "multi_hot", "dense_transform", "shuffle"),
+    "shuffle_window",
+)
 
 
 _KINDS = {
     "encoding": "encoding",
     "dense_transform": "transform of dense columns",
     "out_of_range": "policy for ids out of range",
+    "multi_hot": "way to make several ids of one",
 }
 _LIMITS: Mapping[str, tuple[float, float]] = {
     "limit_samples": (1, 2**62),
     "hash_buckets": (2, MAX_ROWS),
+    "min_count": (1, 2**62),
     "shuffle_window": (2, 2**31),
+    "num_workers": (0, 64),
     "num_samples": (1, 2**48),
     "val_samples": (0, 2**48),
     "num_dense": (0, 100_000),
@@ -102,6 +108,17 @@ def _check_encoding(config: Any) -> list[Finding]:
                 "hash_buckets", f"has no effect with encoding '{encoding}'", "remove it or write data.encoding=hash"
             )
         )
+    if config.min_count is not None and encoding != "vocabulary":
+        findings.append(
+            Finding(
+                "min_count",
+                f"has no effect with encoding '{encoding}': it has no row for rare ids",
+                "remove it or write data.encoding=vocabulary",
+            )
+        )
+    if config.multi_hot == "fixed" and config.lists:
+        problem = "'fixed' makes several ids of one, but data.lists names columns with several ids"
+        findings.append(Finding("multi_hot", problem, "write data.multi_hot=none, or no data.lists"))
     if config.name == "criteo" and encoding == "identity":
         findings.append(
             Finding("encoding", "'identity' needs whole numbers, but Criteo's ids are hexadecimal text", "use hash")
@@ -147,6 +164,22 @@ def _check_files(config: Any) -> list[Finding]:
     from neo.data.column_check import check_files  # whoever reads no file needs no pyarrow
 
     return check_files(config)
+
+
+def check_bags(pooling_factors: Sequence[float] | None) -> list[Finding]:
+    """Return the mistakes in ``model.pooling_factors`` under ``data.multi_hot=fixed``, full keys."""
+    if pooling_factors is None:
+        problem = "'fixed' makes as many ids per sample as model.pooling_factors says, which is not set"
+        return [Finding("data.multi_hot", problem, "write model.pooling_factors=[…], one whole number per feature")]
+    return [
+        Finding(
+            f"model.pooling_factors[{index}]",
+            f"{factor} is not a whole number from 1, and data.multi_hot=fixed makes exactly so many ids per sample",
+            "write one like 3",
+        )
+        for index, factor in enumerate(pooling_factors)
+        if not (factor >= 1 and float(factor).is_integer())
+    ]
 
 
 def check_features(

@@ -43,6 +43,8 @@ class SparseColumn:
         pooling_factor: Mean ids per sample.
         weights: The column of its weights, or None.
         vocabulary: Name of the file of known ids, or None.
+        min_count: Ids that the training data holds fewer times are not in the vocabulary.
+        bag_size: Ids that each id becomes by a fixed rule.
     """
 
     name: str
@@ -52,6 +54,8 @@ class SparseColumn:
     pooling_factor: float
     weights: str | None = None
     vocabulary: str | None = None
+    min_count: int = 1
+    bag_size: int = 1
 
 
 @dataclass(frozen=True)
@@ -91,14 +95,20 @@ class DataSchema:
         Raises:
             DataError: The file is gone or broken.
         """
+        hashes: Hashes = self._vocabulary(column).column("hash").combine_chunks().to_numpy()
+        return hashes
+
+    def known_ids(self, column: SparseColumn) -> Any:
+        """Return a column's known ids as an Arrow array, in the order of their hashes. Raises as ``known_hashes``."""
+        return self._vocabulary(column).column("id").combine_chunks()
+
+    def _vocabulary(self, column: SparseColumn) -> Any:
         path = self.folder / str(column.vocabulary)
         try:
             with pa.memory_map(str(path)) as source:
-                table = pa.ipc.open_file(source).read_all()
+                return pa.ipc.open_file(source).read_all()
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"'{path}' cannot be read as a vocabulary: {_first_line(error)}") from None
-        hashes: Hashes = table.column("hash").combine_chunks().to_numpy()
-        return hashes
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from neo.data.rules import check_config, check_features
+from neo.data.rules import check_bags, check_config, check_features
 from neo.errors import Finding
 from neo.registry import Registry
 
@@ -56,6 +56,13 @@ class DenseTransform(StrEnum):
     NONE = "none"
 
 
+class MultiHot(StrEnum):
+    """Whether ``model.pooling_factors`` ids per sample are made of the one that a categorical column holds."""
+
+    NONE = "none"
+    FIXED = "fixed"
+
+
 class OutOfRange(StrEnum):
     """What happens to an id outside its table: an error, or row 0, or no lookup; the last two are counted."""
 
@@ -82,17 +89,20 @@ class DataSpec:
         val_path: The same for validation; None if there is none.
         global_batch_size: Samples of a batch over all ranks; None for ``auto``.
         limit_samples: Train on the first so many samples only.
-        label: Column of the label.
+        label: Column of the label; None to read no label: every one is 0 then.
         dense: Dense columns.
         categorical: Columns with one id per sample.
         lists: Columns with any number of ids per sample.
         list_weights: Per entry of ``lists`` the column of its weights, or None.
         encoding: How ids become rows.
         hash_buckets: Rows of each table under ``hash``.
+        min_count: Ids that the training data holds fewer times share the row of unseen ids, under ``vocabulary``.
+        multi_hot: Whether several ids are made of the one in a categorical column.
         dense_transform: What happens to dense columns.
         out_of_range: Policy for ids outside their table.
         shuffle: Whether training samples are shuffled in every epoch.
         shuffle_window: Samples that are shuffled among each other (and held in memory).
+        num_workers: Threads that read ahead: 0 reads in the step, from 2 on the first reads and the others encode.
         num_samples: Generated training samples; 0 for files.
         val_samples: Generated validation samples; 0 for files.
         num_dense: Generated dense features; 0 for files.
@@ -104,17 +114,20 @@ class DataSpec:
     val_path: Path | None
     global_batch_size: int | None
     limit_samples: int | None
-    label: str
+    label: str | None
     dense: tuple[str, ...]
     categorical: tuple[str, ...]
     lists: tuple[str, ...]
     list_weights: tuple[str | None, ...]
     encoding: Encoding
     hash_buckets: int
+    min_count: int
+    multi_hot: MultiHot
     dense_transform: DenseTransform
     out_of_range: OutOfRange
     shuffle: bool
     shuffle_window: int
+    num_workers: int
     num_samples: int
     val_samples: int
     num_dense: int
@@ -139,6 +152,13 @@ class DataSpec:
     def has_validation(self) -> bool:
         """Whether there are validation samples."""
         return self.val_samples > 0 if self.is_generated else self.val_path is not None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is read from files."""
+        labels = () if self.label is None else (self.label,)
+        weights = tuple(name for name in self.list_weights if name is not None)
+        return (*labels, *self.dense, *self.features, *weights)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -173,10 +193,13 @@ class DataConfig:
     list_weights: list[str | None] | None = None
     encoding: str | None = None
     hash_buckets: int | None = None
+    min_count: int | None = None
+    multi_hot: str | None = None
     dense_transform: str | None = None
     out_of_range: str = "error"
     shuffle: bool | None = None
     shuffle_window: int | None = None
+    num_workers: int = 1
     num_samples: int | None = None
     val_samples: int | None = None
     num_dense: int | None = None
@@ -188,6 +211,7 @@ class DataConfig:
             "encoding": tuple(Encoding),
             "dense_transform": tuple(DenseTransform),
             "out_of_range": tuple(OutOfRange),
+            "multi_hot": tuple(MultiHot),
         }
         return check_config(self, READERS.names(), choices)
 
@@ -210,10 +234,13 @@ class DataConfig:
             list_weights=(None,) * len(lists) if self.list_weights is None else tuple(self.list_weights),
             encoding=Encoding.IDENTITY if generated else Encoding(_or(self.encoding, encoding)),
             hash_buckets=_or(self.hash_buckets, 100_000),
+            min_count=_or(self.min_count, 1),
+            multi_hot=MultiHot(_or(self.multi_hot, MultiHot.NONE)),
             dense_transform=DenseTransform.NONE if generated else DenseTransform(_or(self.dense_transform, transform)),
             out_of_range=OutOfRange(self.out_of_range),
             shuffle=not generated if self.shuffle is None else self.shuffle,
             shuffle_window=_or(self.shuffle_window, 65_536),
+            num_workers=self.num_workers,
             num_samples=_or(self.num_samples, 1_000_000) if generated else 0,
             val_samples=_or(self.val_samples, 100_000) if generated else 0,
             num_dense=_or(self.num_dense, 13) if generated else 0,
@@ -240,7 +267,8 @@ class DataConfig:
             count = None if self.name == "synthetic" else len(self.categorical or ()) + len(self.lists or ())
         hashed = (self.encoding or ("hash" if self.name == "criteo" else "vocabulary")) == "hash"
         fewest = 2 if hashed and self.name != "synthetic" else 1
-        return check_features(count, num_embeddings, pooling_factors, fewest)
+        findings = check_features(count, num_embeddings, pooling_factors, fewest)
+        return findings + (check_bags(pooling_factors) if self.multi_hot == MultiHot.FIXED else [])
 
 
 def _or(value: T | None, default: T) -> T:

@@ -58,9 +58,11 @@ class VocabularyBuilder:
 
     def __init__(self) -> None:
         self._hashes: Hashes = np.empty(0, dtype=np.uint64)
+        self._counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._ids: Any = None
         self._index = HashIndex(self._hashes)
         self._new_hashes: list[Hashes] = []
+        self._new_counts: list[NDArray[np.int64]] = []
         self._new_ids: list[Any] = []
         self._pending = 0
 
@@ -70,45 +72,58 @@ class VocabularyBuilder:
         Raises:
             DataError: An id is neither a whole number nor a text.
         """
-        distinct = _distinct(ids, column, place)
+        distinct, counts = _distinct(ids, column, place)
         hashes, missing = to_hashes(distinct, column, place)
-        new = self._index.find(hashes) < 0
         if missing is not None:
-            new &= ~missing
+            counts[missing] = 0
+        found = self._index.find(hashes)
+        new = (found < 0) & (counts > 0)
+        self._counts[found[found >= 0]] += counts[found >= 0]
         if not new.any():
             return
         at = np.flatnonzero(new)
         self._new_hashes.append(hashes[at])
+        self._new_counts.append(counts[at])
         self._new_ids.append(distinct.take(pa.array(at)))
         self._pending += at.size
         if self._pending > max(_FEWEST_PENDING, self._hashes.size // 2):
             self._merge()
 
-    def finish(self) -> Vocabulary:
-        """Return the known ids, ordered by their hashes: whatever the order in which they were read."""
+    def finish(self, min_count: int = 1) -> Vocabulary:
+        """Return the ids that occur so often, ordered by their hashes: whatever the order in which they were read."""
         self._merge()
-        return Vocabulary(self._hashes, pa.array([], pa.string()) if self._ids is None else self._ids)
+        ids = pa.array([], pa.string()) if self._ids is None else self._ids
+        if min_count <= 1:
+            return Vocabulary(self._hashes, ids)
+        kept = np.flatnonzero(self._counts >= min_count)
+        return Vocabulary(self._hashes[kept], ids.take(pa.array(kept)))
 
     def _merge(self) -> None:
         if not self._new_hashes:
             return
         known = [] if self._ids is None else [self._ids]
         ids = pa.concat_arrays(_same_type([*known, *self._new_ids]))
-        hashes, first = np.unique(np.concatenate([self._hashes, *self._new_hashes]), return_index=True)
-        self._hashes, self._ids = hashes, ids.take(pa.array(first))
+        hashes, first, place = np.unique(
+            np.concatenate([self._hashes, *self._new_hashes]), return_index=True, return_inverse=True
+        )
+        counts = np.zeros(hashes.size, dtype=np.int64)
+        np.add.at(counts, place, np.concatenate([self._counts, *self._new_counts]))
+        self._hashes, self._counts, self._ids = hashes, counts, ids.take(pa.array(first))
         self._index = HashIndex(hashes)
-        self._new_hashes, self._new_ids, self._pending = [], [], 0
+        self._new_hashes, self._new_counts, self._new_ids, self._pending = [], [], [], 0
 
 
-def _distinct(ids: Any, column: str, place: Place) -> Any:
-    """Return each id once, as whole numbers or texts; ids that are fractions are checked in place."""
+def _distinct(ids: Any, column: str, place: Place) -> tuple[Any, NDArray[np.int64]]:
+    """Return each id once, as whole numbers or texts, and how often it occurs; fractions are checked in place."""
     if pa.types.is_dictionary(ids.type):
-        codes = ids.indices.drop_null().to_numpy(zero_copy_only=False)
-        return ids.dictionary.take(pa.array(np.flatnonzero(np.bincount(codes, minlength=1))))
+        occurring = np.bincount(ids.indices.drop_null().to_numpy(zero_copy_only=False), minlength=1)
+        at = np.flatnonzero(occurring)
+        return ids.dictionary.take(pa.array(at)), occurring[at]
     if pa.types.is_floating(ids.type):
         values, missing = to_integers(ids, column, place)
         ids = pa.array(values, mask=missing)
-    return pc.unique(ids)
+    counted = pc.value_counts(ids)
+    return counted.field("values"), np.array(counted.field("counts"), dtype=np.int64)
 
 
 def _same_type(arrays: list[Any]) -> list[Any]:

@@ -22,11 +22,12 @@ from neo.data.columns import (
     written_id,
     wrong_label,
 )
-from neo.data.encode import FIRST_KNOWN_ROW, SCALE_DENSE, check_kind
+from neo.data.dense import SCALE_DENSE
+from neo.data.encode import FIRST_KNOWN_ROW, check_kind
 from neo.data.reader import ArrowRows
-from neo.data.rules import check_features
+from neo.data.rules import check_bags, check_features
 from neo.data.schema import DataSchema, DenseColumn, SparseColumn, Vocabulary, load_schema, store_schema
-from neo.data.spec import READERS, DataSpec, DenseTransform, Encoding, Split
+from neo.data.spec import READERS, DataSpec, DenseTransform, Encoding, MultiHot, Split
 from neo.data.statistics import Moments, VocabularyBuilder
 from neo.data.synthetic import synthetic_schema
 from neo.errors import ConfigError, DataError, Finding
@@ -69,6 +70,8 @@ def learn_schema(
     count = None if data.is_generated else len(data.features)
     fewest = 2 if data.encoding is Encoding.HASH else 1
     findings = check_features(count, num_embeddings, pooling_factors, fewest)
+    if data.multi_hot is MultiHot.FIXED:
+        findings += check_bags(pooling_factors)
     if findings:
         raise ConfigError(findings)
     if data.is_generated:
@@ -90,6 +93,8 @@ def learn_schema(
                 pooling_factor=pooling if pooling_factors is None else float(pooling_factors[index]),
                 weights=_weights_of(data, name),
                 vocabulary=None if known is None else f"vocabulary_{index:04d}.arrow",
+                min_count=data.min_count,
+                bag_size=_bag_size(data, index, pooling_factors),
             )
         )
     _check_rows(data, vocabularies, num_embeddings)
@@ -141,6 +146,8 @@ def _read(
 
 def _check_labels(data: DataSpec, rows: ArrowRows, place: Place) -> None:
     """Find a bad label while the file is being read anyway, before the workers are started."""
+    if data.label is None:
+        return
     wrong = wrong_label(to_labels(rows.column(data.label), data.label, place))
     if wrong is not None:
         raise DataError(f"{place(wrong[0])}: column '{data.label}': {wrong[1]}")
@@ -195,7 +202,7 @@ def _num_rows(data: DataSpec, name: str, column: _Learned, given: int | None) ->
         if given is None and column.largest < 0:
             raise DataError(f"column '{name}' holds no id at all; remove it, or give model.num_embeddings")
         return (column.largest + 2 if given is None else given + 1), None
-    known = column.vocabulary.finish()
+    known = column.vocabulary.finish(data.min_count)
     needed = FIRST_KNOWN_ROW + known.hashes.size
     return max(needed, given or 0), known
 
@@ -216,6 +223,10 @@ def _check_rows(data: DataSpec, vocabularies: dict[str, Vocabulary], num_embeddi
                 )
     if findings:
         raise ConfigError(findings)
+
+
+def _bag_size(data: DataSpec, index: int, pooling_factors: Sequence[float] | None) -> int:
+    return 1 if pooling_factors is None or data.multi_hot is MultiHot.NONE else int(pooling_factors[index])
 
 
 def _weights_of(data: DataSpec, name: str) -> str | None:

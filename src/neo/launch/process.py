@@ -17,7 +17,7 @@ import neo
 from neo.launch.failures import FOLDER, describe_failure
 from neo.launch.spec import LaunchSpec
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ENGINE_MARGIN_S = 10
 _POLL_S = 0.2
 
@@ -91,7 +91,7 @@ def _noting_signals(received: _Received) -> Iterator[None]:
         received.first_at = received.first_at or time.monotonic()
 
     # What is ignored (nohup, a shell's background job) stays ignored.
-    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, note) for number in heard}
     try:
         yield
@@ -131,13 +131,13 @@ def become_worker(run_dir: Path, variables: Mapping[str, str]) -> NoReturn:
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    environment = _with_source(dict(os.environ)) | dict(variables)
+    environment = environment_with_source(dict(os.environ)) | dict(variables)
     worker = [sys.executable, "-P", "-m", "neo.launch.worker", str(run_dir.absolute())]
     os.execve(sys.executable, worker, environment)
 
 
 def _environment(num_processes: int, launch: LaunchSpec) -> dict[str, str]:
-    environment = _with_source(dict(os.environ))
+    environment = environment_with_source(dict(os.environ))
     if launch.threads_per_worker is not None:
         environment["OMP_NUM_THREADS"] = str(launch.threads_per_worker)
     elif not environment.get("OMP_NUM_THREADS"):
@@ -151,7 +151,7 @@ def _num_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _with_source(environment: dict[str, str]) -> dict[str, str]:
+def environment_with_source(environment: dict[str, str]) -> dict[str, str]:
     """Return the environment with this very neo first on the path of Python processes started with it."""
     source = str(Path(neo.__file__).parents[1])
     others = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", source)]

@@ -1,8 +1,9 @@
-"""Launch configuration, torch-free: how the workers of a run are started and ended."""
+"""Launch configuration, torch-free: how the workers of a run, and the runs of a sweep, are started and ended."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-from neo.errors import Finding
+from neo.errors import Finding, unknown_name
 from neo.limits import outside_limits
 
 
@@ -39,3 +40,41 @@ class LaunchConfig:
     def to_spec(self) -> LaunchSpec:
         """Return the frozen form of a valid configuration."""
         return LaunchSpec(self.threads_per_worker, self.shutdown_timeout_s, self.preemption_timeout_s)
+
+
+class OnFailure(StrEnum):
+    """What a sweep does after a point that failed at run time."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
+
+
+@dataclass(frozen=True)
+class SweepSpec:
+    """``sweep.*``, resolved.
+
+    Attributes:
+        on_failure: What happens after a point that failed at run time.
+        resume: Leave out the points that an earlier sweep in the same folder has done with the same configuration.
+    """
+
+    on_failure: OnFailure
+    resume: bool
+
+
+@dataclass
+class SweepConfig:
+    """``sweep.*``."""
+
+    on_failure: str = OnFailure.CONTINUE.value
+    resume: bool = False
+
+    def validate(self) -> list[Finding]:
+        """Return every mistake, keys relative to ``sweep``."""
+        if self.on_failure in list(OnFailure):
+            return []
+        return [unknown_name("on_failure", self.on_failure, "way to go on", list(OnFailure))]
+
+    def to_spec(self) -> SweepSpec:
+        """Return the frozen form of a valid configuration."""
+        return SweepSpec(OnFailure(self.on_failure), self.resume)

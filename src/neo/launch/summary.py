@@ -1,4 +1,4 @@
-"""``summary.json``: complete whatever became of the run. Torch-free.
+"""``summary.json`` and ``summary.html``: complete whatever became of the run. Torch-free.
 
 The parent writes what it knows before the workers start (``planned.json``); rank 0 writes what it measured; whoever
 ends the run joins the two.
@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from neo.checkpoint.folder import FOLDER, complete_checkpoints
+from neo.launch.page.page import write_page
+from neo.strategy.spec import PLANNED_FACTS
 from neo.versions import installed_versions
 
-SUMMARY, _PLANNED = "summary.json", "planned.json"
+SUMMARY = "summary.json"
 PROGRESS = "progress.json"  # what rank 0 knew after the last validation
 _MEASURED = ("steps", "samples", "samples_per_s", "step_time_s", "train_loss", "val", "data", "traffic_bytes_per_step")
 
@@ -54,7 +56,7 @@ class RunFacts:
 
 def write_facts(run_dir: Path, facts: RunFacts) -> None:
     """Leave what is known for whoever ends the run."""
-    _write(run_dir / _PLANNED, asdict(facts))
+    _write(run_dir / PLANNED_FACTS, asdict(facts))
 
 
 def complete_summary(run_dir: Path, status: Status, *, error: str = "") -> None:
@@ -65,7 +67,7 @@ def complete_summary(run_dir: Path, status: Status, *, error: str = "") -> None:
         status: What became of the run; takes the place of what rank 0 wrote unless the run is done.
         error: What ended it.
     """
-    written, facts = _read(run_dir / SUMMARY) or _read(run_dir / PROGRESS), _read(run_dir / _PLANNED)
+    written, facts = _read(run_dir / SUMMARY) or _read(run_dir / PROGRESS), _read(run_dir / PLANNED_FACTS)
     summary: dict[str, Any] = {"status": status.value, **dict.fromkeys(_MEASURED), "versions": installed_versions()}
     summary |= {key: value for key, value in written.items() if key != "status" and value is not None}
     if status is Status.DONE and "status" in written:
@@ -80,6 +82,7 @@ def complete_summary(run_dir: Path, status: Status, *, error: str = "") -> None:
         summary["error"] = error
     _write(run_dir / SUMMARY, summary)
     (run_dir / PROGRESS).unlink(missing_ok=True)
+    write_page(run_dir, summary)
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ Shapes: B samples of this rank, D columns of one output.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,9 +17,25 @@ _BLOCK_ELEMENTS = 1 << 22
 LocalShards = Callable[[int], Iterable[tuple[Shard, Tensor, Mapping[str, Tensor]]]]
 
 
+@dataclass(frozen=True)
+class NonFinite:
+    """Where the first bad value is.
+
+    Attributes:
+        stage: The stage of the step that it shows in first.
+        text: Table, feature, row.
+    """
+
+    stage: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 def first_non_finite(
     tables: Sequence[TableSpec], output_names: Sequence[str], outputs: Mapping[str, Tensor], shards: LocalShards
-) -> str | None:
+) -> NonFinite | None:
     """Return where the first NaN or infinite value is: in an output, else in this rank's weights; None if nowhere.
 
     Args:
@@ -33,10 +50,12 @@ def first_non_finite(
             pooled = outputs.get(next(names))
             if pooled is not None and (found := _in_rows(pooled)) is not None:
                 row = _in_weights(table, shards(index))
-                held = f"; {row}" if row is not None else ""
-                return f"table '{table.name}', feature '{feature}': {found}{held}"
+                text = f"table '{table.name}', feature '{feature}': {found}"
+                if row is not None:
+                    return NonFinite("lookup", f"{text}; {row}")
+                return NonFinite("lookup or output_dist", text)  # of a row elsewhere, of a sum, or of a codec
     rows = (_in_weights(table, shards(index)) for index, table in enumerate(tables))
-    return next((row for row in rows if row is not None), None)
+    return next((NonFinite("sparse update of an earlier step", row) for row in rows if row is not None), None)
 
 
 def _in_rows(pooled: Tensor) -> str | None:

@@ -16,7 +16,7 @@ from neo.errors import ConfigError, DataError, Finding, UnsupportedError, unknow
 from neo.optim.spec import SparseOptimizerSpec
 from neo.plan.check import check_plan
 from neo.plan.sharding_plan import ColumnWiseSemantics, ShardingPlan, Tier
-from neo.sharded.diagnosis import first_non_finite
+from neo.sharded.diagnosis import NonFinite, first_non_finite
 from neo.sharded.engine import Pending, ShardedEngine
 from neo.tables.spec import TableSpec
 
@@ -238,12 +238,13 @@ class EmbeddingBagCollection(nn.Module):
         """What was replaced when the shards were built, and why."""
         return tuple(self.engine.fallbacks)
 
-    def find_non_finite(self) -> str | None:
+    def find_non_finite(self) -> NonFinite | None:
         """Return where NaN or an infinite value sits: in an output of the last forward, or in this rank's weights.
 
         Returns:
-            The table, with the feature and sample or the row; None if everything is finite. Not a collective, and not
-            cheap: it reads every weight of this rank. For the message about a loss that is not finite.
+            The stage, and the table with the feature and sample or the row; None if everything is finite. Not a
+            collective, and not cheap: it reads every weight of this rank. For the message about a loss that is not
+            finite.
         """
         engine = self.engine
         return first_non_finite(self.tables, self.output_names, engine.last_outputs, engine.local_shards)

@@ -29,6 +29,7 @@ from neo.sharded.lookups import LookupBuilder
 from neo.sharded.output_dist import OutputDist, Transfer, receive_pooled, send_pooled
 from neo.sharded.row_states import RowStates
 from neo.sharded.sources import SourceMaker, Sources
+from neo.sharded.stages import Stage, name_backward, stage
 from neo.sharded.unfused import UnfusedGroups
 from neo.tables.spec import TableSpec
 
@@ -141,9 +142,10 @@ class ShardedEngine:
         Raises:
             DataError: Any rank's batch is wrong; every rank raises, and no weight has changed.
         """
-        checked, error = self.check(sparse)
-        sources = self._sources(checked)
-        local = self._input_dist(sources, error)
+        with stage(Stage.INPUT_DIST):
+            checked, error = self.check(sparse)
+            sources = self._sources(checked)
+            local = self._input_dist(sources, error)
         self.batch_sizes = local.batch_sizes
         dist = self._output_dist
         transfer = Transfer(
@@ -160,7 +162,9 @@ class ShardedEngine:
         pooled = []
         for index, (lookup, part) in enumerate(zip(self._lookups, local.groups, strict=True)):
             look_up = lookup.pool if index in dist.unfused.indices else lookup
-            pooled.append(look_up(part.values, part.offsets, part.weights))
+            with stage(Stage.LOOKUP):
+                pooled.append(look_up(part.values, part.offsets, part.weights))
+            name_backward(pooled[-1], Stage.SPARSE_UPDATE)
         extra = [] if local.received_weights is None else [local.received_weights]
         return Pending(self, transfer, send_pooled(transfer, pooled, extra, self._anchor))
 

@@ -26,6 +26,7 @@ from neo.sharded.input_dist import GroupInput
 from neo.sharded.layout import Layout, Source
 from neo.sharded.routes import make_routes, pooled_runs
 from neo.sharded.sources import SourcePlace
+from neo.sharded.stages import Stage, stage
 from neo.sharded.unfused import UnfusedGroups
 
 
@@ -237,7 +238,8 @@ class _Send(torch.autograd.Function):
         ctx.needs_extra = [part.requires_grad for part in t[num_groups + num_weights :]]
         ctx.needs_weights = [part.requires_grad for part in t[num_groups : num_groups + num_weights]]
         if transfer.dist.is_used:
-            transfer.posted = transfer.dist.send(transfer, t[:num_groups])
+            with stage(Stage.OUTPUT_DIST):
+                transfer.posted = transfer.dist.send(transfer, t[:num_groups])
         return anchor.new_zeros(())
 
     @staticmethod
@@ -248,8 +250,10 @@ class _Send(torch.autograd.Function):
         gradients: list[Tensor | None] = []
         weights: list[Tensor | None] = []
         if dist.is_used:
-            found = dist.receive_back(transfer, transfer.take())
-            weights = dist.unfused.step(transfer.groups, found, any(ctx.needs_weights))
+            with stage(Stage.OUTPUT_DIST_BACKWARD):
+                found = dist.receive_back(transfer, transfer.take())
+            with stage(Stage.SPARSE_UPDATE):
+                weights = dist.unfused.step(transfer.groups, found, any(ctx.needs_weights))
             gradients += [None if index in dist.unfused.indices else part for index, part in enumerate(found)]
         extra = [
             torch.zeros(shape, dtype=dtype, device=device) if needed else None
@@ -265,11 +269,13 @@ class _Receive(torch.autograd.Function):
         ctx.needs_weights = any(part.requires_grad for part in weights)
         dist, bags = transfer.dist, transfer.bag_counts[transfer.dist.comms.rank]
         if dist.is_used:
-            results = dist.receive(transfer, transfer.take())
+            with stage(Stage.OUTPUT_DIST):
+                results = dist.receive(transfer, transfer.take())
         else:
             widths = [bag_class.width for bag_class in dist.layout.bag_classes]
             results = [torch.empty(n, width, device=token.device) for n, width in zip(bags, widths, strict=True)]
-        dist.replicas.pool(transfer.replica_inputs, results)
+        with stage(Stage.LOOKUP):
+            dist.replicas.pool(transfer.replica_inputs, results)
         _scale_means(results, transfer)
         return tuple(results)
 
@@ -284,11 +290,13 @@ class _Receive(torch.autograd.Function):
         ]
         _scale_means(scaled, transfer)
         if dist.is_used:
-            transfer.posted = dist.send_back(transfer, scaled)
+            with stage(Stage.OUTPUT_DIST_BACKWARD):
+                transfer.posted = dist.send_back(transfer, scaled)
         weights: list[Tensor | None] = []
         if transfer.replica_inputs:
             divisor = transfer.gradient_divisor
-            weights = dist.replicas.step(transfer.replica_inputs, scaled, divisor, ctx.needs_weights)
+            with stage(Stage.SPARSE_UPDATE):
+                weights = dist.replicas.step(transfer.replica_inputs, scaled, divisor, ctx.needs_weights)
         return None, gradients[0].new_zeros(()), *weights
 
 

@@ -37,7 +37,9 @@ class Throughput:
 
 
 class StepMeter(Callback):
-    """Measure every step from the end of the one before, waiting for data included; the last 100,000 are kept.
+    """Measure every step from the end of the one before, waiting for data included, validations left out.
+
+    The last 100,000 steps are kept.
 
     Args:
         warmup_steps: First steps of this process that are left out.
@@ -47,6 +49,7 @@ class StepMeter(Callback):
         self._skip = warmup_steps
         self._last_s = 0.0
         self._seen = 0
+        self._validating_since_s = 0.0
         self._steps: deque[tuple[float, int]] = deque(maxlen=_KEPT_STEPS)
         self.samples = 0
 
@@ -81,6 +84,16 @@ class StepMeter(Callback):
         if self._seen > self._skip:
             self._steps.append((now_s - self._last_s, samples))
         self._last_s = now_s
+
+    @override
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Stop the clock."""
+        self._validating_since_s = time.perf_counter()
+
+    @override
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Go on where it stood."""
+        self._last_s += time.perf_counter() - self._validating_since_s
 
     def recent_samples_per_s(self) -> float | None:
         """Return the rate over the last 50 steps."""
@@ -148,9 +161,11 @@ class TrainLog(Callback):
 
     @override
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Keep the loss of the last step."""
+        """Keep the loss of the last step, and log it if that was not done."""
         assert isinstance(pl_module, RecommendationModule)
         self.last_loss = finite_loss(trainer, pl_module)
+        if trainer.global_step % self._every_n_steps:
+            _write(trainer, {"train/loss": self.last_loss, "train/samples_per_s": self._meter.recent_samples_per_s()})
 
     @override
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -86,16 +86,19 @@ def finite_loss(trainer: pl.Trainer, module: RecommendationModule) -> float | No
 
 
 def find_cause(module: RecommendationModule) -> str:
-    """Return where, in the order of the forward, the first value of this rank's last batch is not finite; and a fix."""
+    """Return where, in the order of the forward, the first value of this rank's last batch is not finite; and a fix.
+
+    It begins with the stage: ``stage lookup: table 'user', …``.
+    """
     if (found := _in_dense(module)) is not None:
-        return f"{found}; check the data"
+        return f"stage data: {found}; check the data"
     for child in module.modules():
-        if isinstance(child, EmbeddingBagCollection) and (found := child.find_non_finite()) is not None:
-            return f"{found}; {_LOWER}"
+        if isinstance(child, EmbeddingBagCollection) and (bad := child.find_non_finite()) is not None:
+            return f"stage {bad.stage}: {bad}; {_LOWER}"
     for name, parameter in module.named_parameters():
         if not bool(parameter.detach().isfinite().all()):
-            return f"the dense parameter '{name}' holds {kind_of(parameter.detach())}; {_LOWER}"
-    return f"{_NOWHERE}; {_LOWER}"
+            return f"stage dense forward: the dense parameter '{name}' holds {kind_of(parameter.detach())}; {_LOWER}"
+    return f"stage dense forward: {_NOWHERE}; {_LOWER}"
 
 
 def _cause_on(rank: int, module: RecommendationModule) -> str:

@@ -71,6 +71,11 @@ class RecommendationModule(pl.LightningModule):
         """Add this rank's samples to the metrics."""
         self._metrics.update(self.model(batch.dense, batch.sparse).float(), batch.labels)
 
+    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Return the logits ``[B]`` of this rank's samples."""
+        logits: Tensor = self.model(batch.dense, batch.sparse).float()
+        return logits
+
     def on_validation_epoch_end(self) -> None:
         """Join the metrics of all ranks."""
         self.report = self._metrics.report()

@@ -1,13 +1,12 @@
 """What every job of a worker is made of: its place among the ranks, loaders, the module with its model, a Trainer."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from torch import nn
 
 from neo.config.devices import execution_device
@@ -23,7 +22,9 @@ from neo.planner.overrides import table_optimizers
 from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
 from neo.strategy.epoch_loader import EpochLoader
 from neo.strategy.lightning_module import RecommendationModule
+from neo.strategy.loggers import log_configuration, make_loggers
 from neo.strategy.neo_strategy import NeoStrategy
+from neo.strategy.validation_times import validation_times
 
 
 @dataclass(frozen=True)
@@ -118,10 +119,8 @@ def make_trainer(
 ) -> pl.Trainer:
     """Return a Trainer with neo's loggers; neo's callbacks take the place of Lightning's bar and summary."""
     spec = config.trainer
-    loggers: list[Logger] = [
-        CSVLogger(run_dir, name="", version="logs"),
-        TensorBoardLogger(run_dir, name="", version="tensorboard"),
-    ]
+    loggers = make_loggers(config.logger, run_dir, rank=world.rank)
+    log_configuration(loggers, asdict(config))
     return pl.Trainer(
         accelerator="gpu" if world.device is Device.CUDA else "cpu",
         devices=world.local_size,
@@ -131,11 +130,12 @@ def make_trainer(
         max_steps=-1 if spec.max_steps is None else spec.max_steps,
         max_epochs=-1 if spec.max_epochs is None else spec.max_epochs,
         log_every_n_steps=1,  # TrainLog decides; Lightning has nothing to log by itself
-        logger=loggers,
+        logger=loggers or False,
         callbacks=callbacks,
         enable_progress_bar=False,
         enable_model_summary=False,
         enable_checkpointing=False,
         use_distributed_sampler=False,
         num_sanity_val_steps=0,
+        **validation_times(spec),
     )

@@ -19,6 +19,7 @@ _CHATTER = (
     "All distributed processes registered",
     "distributed_backend",
     "Your model can run with static graph",
+    "was configured so",
     "You defined a `validation_step` but have no `val_dataloader`",
 )
 _WARNINGS = (

@@ -19,6 +19,7 @@ from neo.plan.sharding_plan import ColumnWiseSemantics
 from neo.strategy.callbacks import StepMeter, TrainLog
 from neo.strategy.checkpoint_writer import CheckpointWriter, InitialWeights, metrics_of
 from neo.strategy.divergence import LossGuard
+from neo.strategy.fallbacks import all_fallbacks, planned_fallbacks
 from neo.strategy.neo_strategy import NeoStrategy
 from neo.strategy.parts import embeddings_of, make_loaders, make_module, make_trainer, read_run_plan, this_world
 from neo.strategy.position import DataPosition
@@ -29,6 +30,8 @@ from neo.strategy.quiet import silence_lightning
 from neo.strategy.spec import executed_on
 from neo.strategy.summary import CommsUsed, RunOutcome, print_summary, write_summary
 from neo.strategy.traffic import TrafficBytes, TrafficMeter, TrafficPerStep
+from neo.strategy.validation_times import check_validation
+from neo.strategy.watching import watching_callbacks
 from neo.versions import installed_versions
 
 _COPIES = ("resolved.yaml", "plan.json", "data_schema")  # what a checkpoint keeps of the run folder
@@ -88,7 +91,9 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
     ]
     if config.trainer.progress_bar:
         callbacks.append(ProgressBar(meter, console=console))
+    callbacks += watching_callbacks(config, run_dir, console)
     callbacks.append(CheckpointWriter(config.checkpoint, run_dir, notice=notice))  # The last: it saves the others.
+    check_validation(config.trainer, loaders.train, loaders.val)
     trainer = make_trainer(config, run_dir, world, strategy=strategy, callbacks=callbacks)
     strategy.checkpoint_facts = lambda: Facts(
         step=trainer.global_step,
@@ -130,7 +135,7 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
         executed_on=executed_on(world.device, world.size),
         plan_fingerprint=strategy.plan_fingerprint,
         config_fingerprint=config.fingerprint(),
-        fallbacks=tuple(dict.fromkeys(line for rank in told for line in rank.fallbacks)),
+        fallbacks=all_fallbacks(planned_fallbacks(run_dir), *(rank.fallbacks for rank in told)),
         out_of_range={table: sum(rank.out_of_range[table] for rank in told) for table in own.out_of_range},
         column_wise_semantics="per_shard" if plan.column_wise_semantics is ColumnWiseSemantics.PER_SHARD else None,
         comms=CommsUsed.of(plan, config.comms),

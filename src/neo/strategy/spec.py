@@ -6,7 +6,29 @@ from enum import StrEnum
 from neo.errors import Finding, unknown_name
 from neo.limits import MAX_RANKS, MAX_STEPS, outside, outside_limits
 from neo.ops.spec import Device
+from neo.strategy.callback_options import CALLBACKS, CallbacksConfig, CallbacksSpec
+from neo.strategy.logger_options import LOGGERS, LoggerConfig, LoggerSpec, register_logger
 
+__all__ = [
+    "CALLBACKS",
+    "LOGGERS",
+    "PLANNED_FACTS",
+    "Accelerator",
+    "CallbacksConfig",
+    "CallbacksSpec",
+    "LoggerConfig",
+    "LoggerSpec",
+    "MatmulPrecision",
+    "Pipeline",
+    "Precision",
+    "TrainerConfig",
+    "TrainerSpec",
+    "executed_on",
+    "register_logger",
+]
+
+PLANNED_FACTS = "planned.json"
+"""Where the launching process leaves what it knows before the workers start."""
 AUTO = "auto"
 _MAX_DEVICES = 1024
 _LIMITS = {
@@ -67,6 +89,9 @@ class TrainerSpec:
         log_every_n_steps: Steps between two log lines.
         progress_bar: Whether rank 0 shows a progress bar.
         throughput_warmup_steps: First steps that ``samples_per_s`` and ``step_time_s`` leave out.
+        val_check_interval: Steps of the run between two validations, or, with a fraction of at most 1.0, the part of
+            an epoch; None validates at the end of every epoch.
+        limit_val_batches: Global batches of a validation, or, with a fraction, the part of them; None takes all.
     """
 
     devices: int | None
@@ -80,6 +105,8 @@ class TrainerSpec:
     log_every_n_steps: int
     progress_bar: bool
     throughput_warmup_steps: int
+    val_check_interval: int | float | None = None
+    limit_val_batches: int | float | None = None
 
 
 @dataclass
@@ -97,10 +124,12 @@ class TrainerConfig:
     log_every_n_steps: int = 50
     progress_bar: bool = True
     throughput_warmup_steps: int = 5
+    val_check_interval: int | float | None = None
+    limit_val_batches: int | float | None = None
 
     def validate(self) -> list[Finding]:
         """Return every mistake, keys relative to ``trainer``."""
-        findings = [*self._counts(), *self._precision()]
+        findings = [*self._counts(), *self._validation(), *self._precision()]
         for key, kind, names in (
             ("matmul_precision", "matmul precision", list(MatmulPrecision)),
             ("accelerator", "kind of accelerator", list(Accelerator)),
@@ -120,6 +149,19 @@ class TrainerConfig:
         if self.max_steps is None and self.max_epochs is None:
             findings.append(Finding("max_epochs", "null, and max_steps too: training would never end", "set one"))
         return findings + outside("throughput_warmup_steps", self.throughput_warmup_steps, 0, MAX_STEPS)
+
+    def _validation(self) -> list[Finding]:
+        """A whole number counts, a number with a point is a part: ``1`` is one step, ``1.0`` a whole epoch."""
+        findings = []
+        for key, least in (("val_check_interval", 1), ("limit_val_batches", 0)):
+            value = getattr(self, key)
+            if isinstance(value, float) and not 0 < value <= 1:
+                findings.append(
+                    Finding(key, f"{value} is no part in (0, 1]", f"write a part, or a count of {least} up")
+                )
+            elif isinstance(value, int):
+                findings += outside(key, value, least, MAX_STEPS)
+        return findings
 
     def _precision(self) -> list[Finding]:
         if self.precision in list(Precision):
@@ -143,6 +185,8 @@ class TrainerConfig:
             log_every_n_steps=self.log_every_n_steps,
             progress_bar=self.progress_bar,
             throughput_warmup_steps=self.throughput_warmup_steps,
+            val_check_interval=self.val_check_interval,
+            limit_val_batches=self.limit_val_batches,
         )
 
 

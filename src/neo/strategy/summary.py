@@ -26,6 +26,7 @@ _NO_AUC = {
     NoAuc.NOT_FINITE: "the model's logits are not finite; lower optim.sparse.lr or optim.dense.lr, or check the data",
     NoAuc.ONE_CLASS: "all validation samples are of one class",
 }
+_MOST_FALLBACKS = 12
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ def print_summary(outcome: RunOutcome, console: Console) -> None:
     for line in _lines(table, console.width):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     for line in _remarks(outcome):
-        console.print(line, highlight=False, soft_wrap=True)
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _lines(table: Table, width: int) -> list[str]:
@@ -207,6 +208,9 @@ def _remarks(outcome: RunOutcome) -> list[str]:
             remarks.append(f"table {table}: {count} ids out of range were repaired")
     if outcome.column_wise_semantics == "per_shard":
         remarks.append("column shards keep their own row-wise optimizer state (column_wise_semantics: per_shard)")
+    remarks += [f"fallback: {line}" for line in outcome.fallbacks[:_MOST_FALLBACKS]]
+    if len(outcome.fallbacks) > _MOST_FALLBACKS:
+        remarks.append(f"{len(outcome.fallbacks) - _MOST_FALLBACKS} more fallbacks; summary.json lists them all")
     return remarks
 
 

@@ -5,10 +5,14 @@ Shapes: F features, B samples of the global batch, B_f bags of a feature, N ids,
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 
+from neo.checkpoint.compare import table_entries
+from neo.checkpoint.manifest import Facts
+from neo.checkpoint.store import load_tables, save_checkpoint
 from neo.comms.collectives import Collectives
 from neo.comms.spec import CommsSpec
 from neo.data.batch import SparseFeatures
@@ -107,27 +111,40 @@ def run_sharded(
     table_optimizers: Mapping[str, SparseOptimizerSpec] | None = None,
     comms: CommsSpec | None = None,
     semantics: ColumnWiseSemantics = ColumnWiseSemantics.EXACT,
+    checkpoint: Path | None = None,
 ) -> RunResult:
-    """Train a collection on this rank's part of every step; the tables' plan keys are their names."""
-    collection = EmbeddingBagCollection(
-        tables,
-        optimizer=optimizer,
-        table_optimizers=table_optimizers,
-        variable_batch=any(step.bag_splits is not None for step in steps),
-    )
-    collection.shard(
-        plan=plan,
-        keys={table.name: table.name for table in tables},
-        collectives=collectives,
-        device=torch.device("cpu"),
-        seed=seed,
-        comms=comms,
-        column_wise_semantics=semantics,
-    )
+    """Train a collection on this rank's part of every step; the tables' plan keys are their names.
+
+    With ``checkpoint`` (and a ``torch.distributed`` group) the run is saved there in the middle and goes on in another
+    collection.
+    """
+    keys = {table.name: table.name for table in tables}
+
+    def begin() -> EmbeddingBagCollection:
+        made = EmbeddingBagCollection(
+            tables,
+            optimizer=optimizer,
+            table_optimizers=table_optimizers,
+            variable_batch=any(step.bag_splits is not None for step in steps),
+        )
+        made.shard(
+            plan=plan,
+            keys=keys,
+            collectives=collectives,
+            device=torch.device("cpu"),
+            seed=seed,
+            comms=comms,
+            column_wise_semantics=semantics,
+        )
+        return made
+
+    collection = begin()
     initial = {table.name: collection.full_weight(table.name).double().numpy() for table in tables}
     outputs: list[dict[str, Floats]] = []
     gradients: list[Floats | None] = []
-    for step in steps:
+    for number, step in enumerate(steps):
+        if checkpoint is not None and number == len(steps) // 2:
+            collection = _through_checkpoint(checkpoint, collection, begin(), plan, semantics, collectives)
         features, index = part_of(step, collectives.rank, weighted)
         found = collection.lookup(features)
         wanted = local_gradients(tables, step, collectives.rank)
@@ -143,6 +160,37 @@ def run_sharded(
         for table in tables
     }
     return RunResult(outputs, gradients, initial, final, states)
+
+
+def _through_checkpoint(
+    path: Path,
+    before: EmbeddingBagCollection,
+    after: EmbeddingBagCollection,
+    plan: ShardingPlan,
+    semantics: ColumnWiseSemantics,
+    collectives: Collectives,
+) -> EmbeddingBagCollection:
+    """Save one collection and load it into another, whose weights and states are spoiled first."""
+    tables = {table.name: table for table in before.tables}
+    optimizers = {name: before.optimizer_of(name) for name in tables}
+    entries = table_entries(tables, optimizers, plan=plan, semantics=semantics)
+    keys = {"": {name: name for name in tables}}
+    save_checkpoint(
+        path,
+        collections={"": before},
+        keys=keys,
+        entries=entries,
+        rest={},
+        facts=Facts(step=before.engine.num_steps),
+        copies={},
+        collectives=collectives,
+    )
+    for index in range(len(after.tables)):
+        for _, weight, states in after.engine.local_shards(index):
+            for tensor in (weight, *states.values()):
+                tensor.fill_(7.0)
+    load_tables(path, collections={"": after}, keys=keys, entries=entries, collectives=collectives)
+    return after
 
 
 def local_gradients(tables: Sequence[TableSpec], step: GlobalStep, rank: int) -> dict[str, Floats]:

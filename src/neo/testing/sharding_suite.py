@@ -7,6 +7,7 @@ For authors of ops backends, codecs and optimizers, in a test module of theirs::
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -47,8 +48,8 @@ class ShardingSuite:
             check(Problem(seed, self.choices))
 
 
-def run_problem(collectives: Collectives, problem: Problem) -> RunResult:
-    """Run a problem as one rank."""
+def run_problem(collectives: Collectives, problem: Problem, checkpoint: Path | None = None) -> RunResult:
+    """Run a problem as one rank, by way of a checkpoint in the middle if that is given."""
     return run_sharded(
         collectives,
         problem.tables,
@@ -59,6 +60,7 @@ def run_problem(collectives: Collectives, problem: Problem) -> RunResult:
         weighted=problem.weighted,
         comms=problem.comms,
         semantics=problem.semantics,
+        checkpoint=checkpoint,
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from neo.cli import command
+from neo.cli import job
 from neo.cli.run_folder import check_run_dir, held
 from neo.config.purpose import Purpose
 from neo.errors import ConfigError
@@ -42,7 +42,6 @@ def test_a_full_disk_ends_the_run_with_one_line(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "plan.json"))
 
     monkeypatch.setattr("neo.cli.plan.plan", full)
-    assert command.run_job(Purpose.PLAN, OmegaConf.create({}), tmp_path) == 1
-    assert capsys.readouterr().err == (
-        f"the run in {tmp_path} cannot go on: {tmp_path}/plan.json: No space left on device\n"
-    )
+    text = f"the run in {tmp_path} cannot go on: {tmp_path}/plan.json: No space left on device"
+    assert job.run_job(Purpose.PLAN, OmegaConf.create({}), tmp_path) == job.JobEnd(1, text)
+    assert capsys.readouterr().err == f"{text}\n"

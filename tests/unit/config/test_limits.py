@@ -162,5 +162,5 @@ def test_a_sweep_without_points(override: str, expected: str) -> None:
 def test_a_glob_is_a_sweep_over_the_names_of_its_group() -> None:
     assert _findings("sharding=glob(*wise)", multirun=True) == []
     assert _findings("sharding=glob(*)", multirun=True) == [
-        "sharding.path: sharding=file needs the plan to read; set sharding.path=plan.json"
+        "point 3 (sharding=file): sharding.path: sharding=file needs the plan to read; set sharding.path=plan.json"
     ]

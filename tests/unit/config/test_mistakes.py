@@ -12,12 +12,14 @@ from neo.config.store import register
 from neo.errors import ConfigError
 
 _TRAINER_KEYS = (
-    "accelerator, devices, log_every_n_steps, matmul_precision, max_epochs, max_steps, "
-    "num_nodes, pipeline, precision, progress_bar, throughput_warmup_steps"
+    "accelerator, devices, limit_val_batches, log_every_n_steps, matmul_precision, max_epochs, max_steps, "
+    "num_nodes, pipeline, precision, progress_bar, throughput_warmup_steps, val_check_interval"
 )
 _SHARDINGS = "auto, column_wise, data_parallel, file, grid, row_wise, table_column_wise, table_row_wise, table_wise"
 _TYPES = _SHARDINGS.replace("file, ", "")
-_ROOT_KEYS = "checkpoint, comms, data, hardware, launch, model, ops, optim, seed, sharding, trainer"
+_ROOT_KEYS = (
+    "callbacks, checkpoint, comms, data, hardware, launch, logger, model, ops, optim, seed, sharding, strict, trainer"
+)
 _NO_OBJECTS = (
     "a configuration cannot name Python objects; choose by name; "
     "an installed package adds names through the entry point neo.plugins"
@@ -748,14 +750,50 @@ def test_a_wrong_choice_does_not_hide_or_add_mistakes_of_its_group() -> None:
 def test_every_point_of_a_sweep_is_checked() -> None:
     found = _findings("sharding=auto,row_wiese", "optim.sparse.lr=0.1,-0.2,-0.3", multirun=True)
     assert found == [
-        "optim.sparse.lr: -0.2 is below the limit 0; write 0 or more",
-        "optim.sparse.lr: -0.3 is below the limit 0; write 0 or more",
-        f"sharding: 'row_wiese' is not a choice of sharding; did you mean 'row_wise'? Choices: {_SHARDINGS}",
+        "points 1, 4 (optim.sparse.lr=-0.2): optim.sparse.lr: -0.2 is below the limit 0; write 0 or more",
+        "points 2, 5 (optim.sparse.lr=-0.3): optim.sparse.lr: -0.3 is below the limit 0; write 0 or more",
+        "points 3, 4, 5 (sharding=row_wiese): sharding: 'row_wiese' is not a choice of sharding; "
+        f"did you mean 'row_wise'? Choices: {_SHARDINGS}",
     ]
     assert _findings("optim.sparse.lr=interval(0,1)", multirun=True) == [
         "optim.sparse.lr: 'optim.sparse.lr=interval(0,1)' is no list of points; use choice(a,b) or range(1,4)"
     ]
     assert _findings("sharding=auto,row_wise", "optim.sparse.lr=choice(0.1,0.2)", multirun=True) == []
+    assert _findings("seed=range(0,12)", "optim.sparse.lr=0.1,-1", "typo=1", multirun=True)[:2] == [
+        _findings("typo=1")[0],  # A mistake of every point is not one of a point.
+        "points 1, 3, 5, 7, 9, 11, … (12 points) (optim.sparse.lr=-1): optim.sparse.lr: -1.0 is below the limit 0; "
+        "write 0 or more",
+    ]
+
+
+def test_what_is_about_the_whole_sweep_is_not_swept() -> None:
+    assert _findings("sweep.on_failure=continue,stop", "hydra.job.name=a,b", multirun=True) == [
+        "sweep.on_failure: 'sweep.on_failure=continue,stop' is about the whole sweep and cannot differ between its "
+        "points; give it one value",
+        "hydra.job.name: 'hydra.job.name=a,b' is about the whole sweep and cannot differ between its points; "
+        "give it one value",
+    ]
+    assert _findings("sweep.on_failure=stopp") == [
+        "sweep.on_failure: 'stopp' is not a way to go on; did you mean 'stop'? Choices: continue, stop"
+    ]
+
+
+def test_sweeps_that_files_have_are_expanded_and_the_command_line_wins() -> None:
+    def findings(*overrides: str) -> list[str]:
+        found = check_command_line(
+            overrides,
+            ConfigSource(),
+            purpose=Purpose.TRAIN,
+            multirun=True,
+            sweeper_params=("optim.sparse.lr=0.1,-2", "seed=[", "trainer.devices=1,2"),
+        )
+        return [str(finding) for finding in found]
+
+    assert findings() == [
+        "hydra.sweeper.params.seed: '[' has an open bracket; close it, and quote the override for the shell",
+        "points 2, 3 (optim.sparse.lr=-2): optim.sparse.lr: -2.0 is below the limit 0; write 0 or more",
+    ]
+    assert findings("optim.sparse.lr=0.5")[1:] == []
 
 
 def test_kernel_that_was_asked_for_by_name_and_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,6 +136,7 @@ def test_fingerprint_changes_with_what_is_trained_only() -> None:
     assert base == _resolved().fingerprint()
     assert base == _resolved("trainer.progress_bar=false", "launch.threads_per_worker=2").fingerprint()
     assert base == _resolved("hardware=dgx_h100").fingerprint()
+    assert base == _resolved("data.num_workers=0").fingerprint()
     assert base != _resolved("optim.sparse.lr=0.5").fingerprint()
     assert base != _resolved("seed=1").fingerprint()
     assert len(base) == 16

@@ -57,6 +57,7 @@ def load() -> Load:
         seed: int = 0,
         epoch: int = 0,
         limit: int | None = None,
+        needs_label: bool = True,
     ) -> list[Batch]:
         loader = GlobalBatchLoader(
             spec,
@@ -67,6 +68,7 @@ def load() -> Load:
             world_size=world_size,
             seed=seed,
             limit_samples=limit,
+            needs_label=needs_label,
         )
         loader.set_epoch(epoch)
         return list(loader)

@@ -13,7 +13,7 @@ import torch
 
 from neo.data.batch import Batch, split_evenly
 from neo.data.loader import GlobalBatchLoader, attainable, make_loader
-from neo.errors import DataError
+from neo.errors import ConfigError, DataError
 
 
 @pytest.fixture(params=["synthetic", "parquet", "csv"])
@@ -218,3 +218,78 @@ def test_data_that_ended_before_the_run_goes_on_is_refused(case: Any) -> None:
     loader.set_epoch(0, first_sample=1500)
     with pytest.raises(DataError, match="there are no train samples where this run would go on"):
         list(loader)
+
+
+@pytest.mark.parametrize("workers", [0, 2, 4])
+def test_batches_are_the_same_for_every_number_of_workers(case: Any, load: Any, workers: int) -> None:
+    spec, schema = case
+    expected = [bags_of(batch) for batch in load(spec, schema, size=40, world_size=2, rank=1)]
+    found = load(replace(spec, num_workers=workers), schema, size=40, world_size=2, rank=1)
+    assert [batch.index for batch in found] == list(range(26))
+    assert [bags_of(batch) for batch in found] == expected
+
+
+def test_no_thread_without_workers_and_all_end_with_their_consumer(case: Any) -> None:
+    spec, schema = case
+    before = set(threading.enumerate())
+    common: dict[str, Any] = {"split": "train", "global_batch_size": 8, "rank": 0, "world_size": 1, "seed": 0}
+    next(iter(GlobalBatchLoader(replace(spec, num_workers=0), schema, **common)))
+    assert set(threading.enumerate()) == before
+    iterator = iter(GlobalBatchLoader(replace(spec, num_workers=3), schema, **common))
+    next(iterator)
+    started = set(threading.enumerate()) - before
+    assert 2 <= len(started) <= 3
+    del iterator
+    gc.collect()
+    for thread in started:
+        thread.join(timeout=10)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_errors_come_after_the_batches_before_them(workers: int, learn: Any, write_parquet: Any) -> None:
+    path = write_parquet({"y": [0] * 40_000, "a": range(40_000)})
+    config = {"name": "parquet", "path": str(path), "label": "y", "categorical": ["a"], "encoding": "hash"}
+    spec, schema = learn(**config, num_workers=workers, shuffle=False)
+    write_parquet({"y": [0] * 39_999 + [7], "a": range(40_000)})
+    seen: list[int] = []
+    loader = GlobalBatchLoader(spec, schema, split="train", global_batch_size=1000, rank=0, world_size=1, seed=0)
+    with pytest.raises(DataError, match=r"row 999: column 'y': label 7.0 is outside \[0, 1\] \(batch 39, sample 999\)"):
+        seen.extend(batch.index for batch in loader)
+    assert seen == list(range(32))  # 16 batches are encoded together
+
+
+def test_without_labels_files_may_lack_the_column(learn: Any, load: Any, write_parquet: Any, write_text: Any) -> None:
+    spec, schema = learn(
+        name="parquet", path=str(write_parquet({"y": [1, 1], "a": [5, 6]})), label="y", categorical=["a"], shuffle=False
+    )
+    common: dict[str, Any] = {"split": "train", "global_batch_size": 8, "rank": 0, "world_size": 1, "seed": 0}
+    labelled = make_loader(spec, schema, **common)
+    assert labelled is not None and labelled.has_labels
+    for columns in ({"a": [5, 6]}, {"y": ["bad", "worse"], "a": [5, 6]}):
+        write_parquet(columns)
+        with pytest.raises(ConfigError, match="column 'y'"):
+            make_loader(spec, schema, **common)
+        loader = make_loader(spec, schema, **common, needs_label=False)
+        assert loader is not None and not loader.has_labels
+        (batch,) = list(loader)
+        assert batch.labels.tolist() == [0.0, 0.0]
+        assert sorted(batch.sparse.values.tolist()) == [2, 3]
+    assert load(spec, schema, needs_label=False)[0].labels.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_criteo_files_without_labels(labelled: bool, learn: Any, write_text: Any) -> None:
+    fields = [*map(str, range(13)), *(f"{number:08x}" for number in range(26))]
+    path = write_text("\t".join(["1", *fields]) + "\n", name="train.txt")
+    spec, schema = learn(name="criteo", path=str(path))
+    path.write_text("\t".join(["1", *fields] if labelled else fields) + "\n")
+    common: dict[str, Any] = {"split": "train", "global_batch_size": 8, "rank": 0, "world_size": 1, "seed": 0}
+    loader = make_loader(spec, schema, **common, needs_label=False)
+    assert loader is not None
+    (batch,) = list(loader)
+    assert batch.labels.tolist() == [0.0]
+    assert batch.dense[0].tolist() == pytest.approx(np.log1p(np.arange(13)).tolist())
+    if not labelled:
+        with pytest.raises(DataError, match="40"):
+            list(make_loader(spec, schema, **common) or ())

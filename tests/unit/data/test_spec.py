@@ -62,6 +62,7 @@ def test_unknown_names_are_suggested() -> None:
         ("limit_samples", 0, "0 is below the limit 1"),
         ("num_samples", 0, "0 is below the limit 1"),
         ("val_samples", -1, "-1 is below the limit 0; write 0 to 2^48"),
+        ("num_workers", -1, "-1 is below the limit 0; write 0 to 64"),
         ("num_dense", -1, "-1 is below the limit 0; write 0 to 100000"),
         ("zipf_exponent", -0.5, "-0.5 is below the limit 0; write 0 to 20"),
         ("zipf_exponent", float("nan"), "nan is not a finite number"),
@@ -125,3 +126,22 @@ def test_lists_of_the_model_must_fit_the_data() -> None:
     ]
     assert "has 2 entries for 26 sparse features" in check(DataConfig(name="criteo"), [10, 20])[0]
     assert check(DataConfig(name="criteo"), [1] * 26)[0] == "model.num_embeddings[0]: 1 is below the limit 2"
+
+
+def test_rare_ids_and_bags_need_what_they_are_made_of(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("y,a,l\n1,2,3\n")
+    common: dict[str, Any] = {"name": "csv", "path": str(path), "label": "y", "categorical": ["a"]}
+    assert findings(**common, min_count=3, multi_hot="fixed") == {}
+    assert findings(**common, min_count=3, encoding="hash")["min_count"] == (
+        "min_count: has no effect with encoding 'hash': it has no row for rare ids; "
+        "remove it or write data.encoding=vocabulary"
+    )
+    assert "min_count" in findings(name="criteo", path=str(path), min_count=3)
+    assert "write data.multi_hot=none" in findings(**common, lists=["l"], multi_hot="fixed")["multi_hot"]
+    assert "did you mean 'fixed'" in findings(**common, multi_hot="fixd")["multi_hot"]
+    assert set(findings(min_count=2, multi_hot="fixed")) == {"min_count", "multi_hot"}
+    config = DataConfig(**common, multi_hot="fixed")
+    assert [finding.key for finding in config.check_features(None, None)] == ["data.multi_hot"]
+    assert [finding.key for finding in config.check_features(None, [1.5])] == ["model.pooling_factors[0]"]
+    assert config.check_features(None, [3.0]) == []

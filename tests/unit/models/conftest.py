@@ -33,7 +33,9 @@ class PlainEmbeddings(nn.Module):
         lengths = self.sparse.lengths_by_feature
         ids = self.sparse.values.split(lengths.sum(dim=1).tolist())
         pooled = []
-        for rows, feature_ids, counts in zip(self.rows, ids, lengths, strict=True):
+        for table, rows in zip(self.tables, self.rows, strict=True):
+            position = self.sparse.keys.index(table.feature_names[0])
+            feature_ids, counts = ids[position], lengths[position]
             samples = torch.repeat_interleave(torch.arange(counts.numel()), counts)
             pooled.append(torch.zeros(counts.numel(), rows.shape[1]).index_add(0, samples, rows[feature_ids]))
         return torch.cat(pooled, dim=1)
@@ -41,9 +43,9 @@ class PlainEmbeddings(nn.Module):
 
 @pytest.fixture
 def make_embeddings() -> MakeEmbeddings:
-    def make(dim: int = 4, num_features: int = 3, names: str = "abcdef") -> EmbeddingBagCollection:
+    def make(dim: int = 4, num_features: int = 3, names: str = "abcdef", model: str = "dlrm") -> EmbeddingBagCollection:
         features = [FeatureSpec(names[i], 10 + i) for i in range(num_features)]
-        tables = tables_of(ModelConfig(embedding_dim=dim).to_spec(), features)
+        tables = tables_of(ModelConfig(name=model, embedding_dim=dim).to_spec(), features)
         return cast(EmbeddingBagCollection, PlainEmbeddings(tables))
 
     return make

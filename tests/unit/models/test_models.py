@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from neo.data.batch import SparseFeatures
+from neo.models.deepfm import DeepFM
 from neo.models.dlrm import DLRM, DotInteraction
 from neo.models.dlrm_dcnv2 import DLRMDCNv2, LowRankCross
 from neo.models.spec import MODELS, ModelConfig, ModelSpec, dense_parameters, flops_per_sample
@@ -12,11 +13,13 @@ from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
 from neo.tables.spec import TableSpec
 
 MakeEmbeddings = Callable[..., EmbeddingBagCollection]
-NAMES = ("dlrm", "dlrm_dcnv2")
+NAMES = ("dlrm", "dlrm_dcnv2", "deepfm")
 
 
 def spec_of(name: str, dim: int = 4) -> ModelSpec:
-    config = ModelConfig(name=name, embedding_dim=dim, bottom_mlp=[6], top_mlp=[5, 7])
+    config = ModelConfig(name=name, embedding_dim=dim, top_mlp=[5, 7])
+    if name != "deepfm":
+        config.bottom_mlp = [6]
     if name == "dlrm_dcnv2":
         config.num_cross_layers, config.cross_rank = 2, 3
     return config.to_spec()
@@ -41,7 +44,7 @@ def batch(size: int, num_dense: int, num_features: int = 3) -> tuple[Tensor, Spa
 @pytest.mark.parametrize("num_dense", [0, 1, 5])
 @pytest.mark.parametrize("size", [0, 1, 8])
 def test_logits_are_one_per_sample(name: str, num_dense: int, size: int, make_embeddings: MakeEmbeddings) -> None:
-    model = build(name, make_embeddings(), num_dense)
+    model = build(name, make_embeddings(model=name), num_dense)
     logits = model(*batch(size, num_dense))
     assert logits.shape == (size,)
     logits.sum().backward()
@@ -54,14 +57,16 @@ def test_logits_are_one_per_sample(name: str, num_dense: int, size: int, make_em
 def test_the_cost_is_that_of_the_real_module(
     name: str, num_dense: int, num_features: int, make_embeddings: MakeEmbeddings
 ) -> None:
-    embeddings = make_embeddings(num_features=num_features)
+    embeddings = make_embeddings(num_features=num_features, model=name)
     model = build(name, embeddings, num_dense)
     counted = sum(parameter.numel() for parameter in model.parameters())
     assert dense_parameters(spec_of(name), num_dense=num_dense, tables=embeddings.tables) == counted
     linears = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     products = sum(2 * layer.weight.numel() for layer in linears)
     vectors = num_features + 1
-    rest = 2 * vectors**2 * 4 if name == "dlrm" else 2 * 3 * vectors * 4
+    fields = num_features + num_dense
+    machine = num_features + 2 * num_dense + num_dense * 4 + 3 * fields * 4 + 3 * 4
+    rest = {"dlrm": 2 * vectors**2 * 4, "dlrm_dcnv2": 2 * 3 * vectors * 4, "deepfm": machine}[name]
     assert flops_per_sample(spec_of(name), num_dense=num_dense, tables=embeddings.tables) == products + rest
 
 
@@ -75,12 +80,12 @@ def test_the_cost_of_a_table_list_is_what_the_user_says() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_initial_values_depend_on_the_seed_alone(name: str, make_embeddings: MakeEmbeddings) -> None:
     torch.manual_seed(0)
-    first = build(name, make_embeddings(), 5).state_dict()
+    first = build(name, make_embeddings(model=name), 5).state_dict()
     torch.manual_seed(99)
     state_before = torch.get_rng_state()
-    second = build(name, make_embeddings(), 5).state_dict()
+    second = build(name, make_embeddings(model=name), 5).state_dict()
     assert torch.equal(torch.get_rng_state(), state_before)
-    other = build(name, make_embeddings(), 5, seed=4).state_dict()
+    other = build(name, make_embeddings(model=name), 5, seed=4).state_dict()
     assert all(torch.equal(first[key], second[key]) for key in first)
     assert any(not torch.equal(first[key], other[key]) for key in first)
 
@@ -114,9 +119,34 @@ def test_cross_layers_are_the_published_formula() -> None:
     torch.testing.assert_close(cross(x0), expected)
 
 
+@pytest.mark.parametrize("num_dense", [0, 5])
+def test_deepfm_is_the_published_formula(num_dense: int, make_embeddings: MakeEmbeddings) -> None:
+    model = build("deepfm", make_embeddings(model="deepfm"), num_dense)
+    assert isinstance(model, DeepFM)
+    dense, sparse = batch(8, num_dense)
+    pooled = model.embeddings.start(sparse).wait()
+    values, widths = dense.unbind(1), [4, 4, 4, 1, 1, 1]
+    first, second, third, *first_order = pooled.split(widths, dim=1)
+    vectors = [first, second, third, *(x[:, None] * v for x, v in zip(values, model.dense_vectors, strict=True))]
+    expected = model.deep(torch.cat(vectors, dim=1)).squeeze(1)
+    for weight in first_order:
+        expected = expected + weight.squeeze(1)
+    for x, weight in zip(values, model.dense_weights, strict=True):
+        expected = expected + x * weight
+    for i in range(len(vectors)):
+        for j in range(i):
+            expected = expected + (vectors[i] * vectors[j]).sum(dim=1)
+    torch.testing.assert_close(model(dense, sparse), expected)
+
+
+def test_deepfm_needs_two_tables_of_each_feature(make_embeddings: MakeEmbeddings) -> None:
+    with pytest.raises(ValueError, match=r"and then as many of 1 column, not widths \(4, 4, 4\)"):
+        build("deepfm", make_embeddings(), 5)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_bf16_autocast_trains_fp32_weights(name: str, make_embeddings: MakeEmbeddings) -> None:
-    model = build(name, make_embeddings(), 5)
+    model = build(name, make_embeddings(model=name), 5)
     dense, sparse = batch(8, 5)
     exact = model(dense, sparse)
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -1,7 +1,16 @@
 import pytest
 
 from neo.errors import ConfigError
-from neo.models.spec import EMBEDDINGS_PATH, MODELS, ModelConfig, ModelSpec, tables_of
+from neo.models.spec import (
+    EMBEDDINGS_PATH,
+    MODELS,
+    ModelConfig,
+    ModelKind,
+    ModelSpec,
+    mlp_cost,
+    register_model,
+    tables_of,
+)
 from neo.tables.spec import FeatureSpec, Pooling
 
 FEATURES = (FeatureSpec("user", 100, 1.0), FeatureSpec("items", 50, 4.5, weighted=True))
@@ -11,22 +20,22 @@ def findings(config: ModelConfig) -> list[str]:
     return [str(finding) for finding in config.validate()]
 
 
-@pytest.mark.parametrize("name", ["dlrm", "dlrm_dcnv2"])
+@pytest.mark.parametrize("name", ["dlrm", "dlrm_dcnv2", "deepfm"])
 def test_the_defaults_are_valid(name: str) -> None:
     assert ModelConfig(name=name).validate() == []
     spec = ModelConfig(name=name).to_spec()
-    assert (spec.embedding_dim, spec.bottom_mlp, spec.top_mlp) == (16, (64,), (64, 64))
+    assert (spec.embedding_dim, spec.bottom_mlp, spec.top_mlp) == (16, () if name == "deepfm" else (64,), (64, 64))
     assert (spec.num_cross_layers, spec.cross_rank) == ((3, 512) if name == "dlrm_dcnv2" else (0, 0))
 
 
 def test_every_registered_model_is_importable_by_its_name() -> None:
-    assert [MODELS.get(name).__name__ for name in MODELS.names()] == ["DLRM", "DLRMDCNv2"]
+    assert [MODELS.get(name).__name__ for name in MODELS.names()] == ["DeepFM", "DLRM", "DLRMDCNv2"]
     assert EMBEDDINGS_PATH == "model.embeddings"
 
 
 def test_unknown_model_names_the_nearest() -> None:
     assert findings(ModelConfig(name="dlrm_dcn")) == [
-        "name: 'dlrm_dcn' is not a model; did you mean 'dlrm_dcnv2'? Choices: dlrm, dlrm_dcnv2, table_list"
+        "name: 'dlrm_dcn' is not a model; did you mean 'dlrm_dcnv2'? Choices: deepfm, dlrm, dlrm_dcnv2, table_list"
     ]
 
 
@@ -63,6 +72,33 @@ def test_keys_without_effect_are_refused() -> None:
         "embedding_dim: 4 has no effect on 'table_list'; leave it out, or use model=dlrm",
         "cross_rank: 2 has no effect on 'table_list'; leave it out, or use model=dlrm_dcnv2",
     ]
+
+
+def test_deepfm_has_no_bottom_mlp() -> None:
+    assert findings(ModelConfig(name="deepfm", bottom_mlp=[8])) == [
+        "bottom_mlp: [8] has no effect on 'deepfm'; leave it out, or use model=dlrm"
+    ]
+
+
+def test_deepfm_has_a_second_table_of_one_column_for_each_feature() -> None:
+    tables = tables_of(ModelConfig(name="deepfm", embedding_dim=8, pooling="mean").to_spec(), FEATURES)
+    assert [(t.name, t.num_embeddings, t.embedding_dim, t.feature_names) for t in tables] == [
+        ("user", 100, 8, ("user",)),
+        ("items", 50, 8, ("items",)),
+        ("first_order_user", 100, 1, ("user",)),
+        ("first_order_items", 50, 1, ("items",)),
+    ]
+    assert [(t.pooling, t.pooling_factor, t.weighted) for t in tables[2:]] == [
+        (Pooling.MEAN, 1.0, False),
+        (Pooling.MEAN, 4.5, True),
+    ]
+
+
+def test_a_name_of_neo_is_taken() -> None:
+    with pytest.raises(ValueError, match="model 'table_list' is registered twice"):
+        register_model("table_list", "mine:Model", ModelKind(lambda model, dense, features: mlp_cost((1, 1))))
+    with pytest.raises(ValueError, match="model 'dlrm' is registered twice"):
+        register_model("dlrm", "mine:Model", ModelKind(lambda model, dense, features: mlp_cost((1, 1))))
 
 
 def test_table_list_needs_a_path() -> None:

@@ -11,7 +11,7 @@ from neo.ops.pooled_lookup import LocalTable
 from neo.ops.spec import POOLED_LOOKUPS, Device, refusal
 from neo.optim.spec import SPARSE_OPTIMIZERS, SparseOptimizerSpec
 from neo.plan.sharding_plan import Shard, ShardingType
-from neo.sharded.diagnosis import first_non_finite
+from neo.sharded.diagnosis import NonFinite, first_non_finite
 from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
 from neo.tables.spec import TableSpec, WeightsDtype
 from neo.testing.fake_collectives import run_ranks
@@ -33,7 +33,8 @@ def _find(outputs: dict[str, Tensor], weights: dict[int, Tensor], row_begin: int
         rows, columns = weights[index].shape
         return [(Shard(0, row_begin, row_begin + rows, 0, columns), weights[index], {})]
 
-    return first_non_finite(TABLES, NAMES, outputs, shards)
+    found = first_non_finite(TABLES, NAMES, outputs, shards)
+    return None if found is None else f"{found.stage}: {found}"
 
 
 def _outputs(value: float, name: str) -> dict[str, Tensor]:
@@ -50,13 +51,13 @@ def test_where_all_is_finite_nothing_is_found() -> None:
 @pytest.mark.parametrize(("value", "kind"), [(NAN, "NaN"), (INF, "inf"), (-INF, "inf")])
 def test_an_output_is_named_by_table_and_feature(value: float, kind: str) -> None:
     assert _find(_outputs(value, "items.bought"), _weights()) == (
-        f"table 'items', feature 'bought': 2 of 5 output rows hold {kind} (first: row 3)"
+        f"lookup or output_dist: table 'items', feature 'bought': 2 of 5 output rows hold {kind} (first: row 3)"
     )
 
 
 def test_the_row_of_its_table_is_named_if_this_rank_holds_it() -> None:
     assert _find(_outputs(NAN, "items.seen"), _weights(NAN), row_begin=10) == (
-        "table 'items', feature 'seen': 2 of 5 output rows hold NaN (first: row 3); "
+        "lookup: table 'items', feature 'seen': 2 of 5 output rows hold NaN (first: row 3); "
         "row 12 of the weights of table 'items' holds NaN"
     )
 
@@ -64,12 +65,16 @@ def test_the_row_of_its_table_is_named_if_this_rank_holds_it() -> None:
 @pytest.mark.parametrize("table", [0, 1])
 def test_without_an_output_the_weights_are_searched(table: int) -> None:
     name = TABLES[table].name
-    assert _find({}, _weights(INF, table)) == f"row 2 of the weights of table '{name}' holds inf"
+    assert _find({}, _weights(INF, table)) == (
+        f"sparse update of an earlier step: row 2 of the weights of table '{name}' holds inf"
+    )
 
 
 def test_a_big_table_is_searched_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("neo.sharded.diagnosis._BLOCK_ELEMENTS", 24)
-    assert _find({}, _weights(NAN, row=7)) == "row 7 of the weights of table 'items' holds NaN"
+    assert _find({}, _weights(NAN, row=7)) == (
+        "sparse update of an earlier step: row 7 of the weights of table 'items' holds NaN"
+    )
 
 
 def _able() -> list[tuple[str, SparseOptimizerSpec]]:
@@ -114,7 +119,7 @@ def _batch() -> SparseFeatures:
 def test_a_gradient_that_is_not_finite_shows_in_the_next_forward(kind: ShardingType, codec: str, value: float) -> None:
     """One rank's bad gradient reaches the rows it read, through every codec, and no others."""
 
-    def rank(comms: Collectives) -> tuple[str | None, str | None, str | None]:
+    def rank(comms: Collectives) -> tuple[NonFinite | None, NonFinite | None, NonFinite | None]:
         collection = EmbeddingBagCollection(TABLES, optimizer=SparseOptimizerSpec("sgd", lr=0.5))
         plan, keys = plan_for(TABLES, kind, 2, "reference"), {table.name: table.name for table in TABLES}
         device = torch.device("cpu")

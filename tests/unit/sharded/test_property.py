@@ -1,7 +1,10 @@
 """Sharded run == dense reference, under random tables, plans, worlds, nodes, batches, optimizers, types and codecs.
 
-500 problems on in-process ranks in every run, 5,000 with ``--long``, and 60 on gloo processes.
+500 problems on in-process ranks in every run, 5,000 with ``--long``, and 60 on gloo processes, which go
+through a checkpoint in the middle.
 """
+
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -30,15 +33,15 @@ def test_sharded_equals_reference(pytestconfig: pytest.Config) -> None:
 
 
 @pytest.mark.parametrize("first", range(0, GLOO_EXAMPLES, 10))
-def test_sharded_equals_reference_on_gloo(worker_pool: WorkerPool, first: int) -> None:
+def test_sharded_equals_reference_on_gloo(worker_pool: WorkerPool, tmp_path: Path, first: int) -> None:
     problems = [Problem(seed, CHOICES) for seed in range(first, first + 10)]
     for world_size in sorted({problem.world_size for problem in problems}):
         own = [problem for problem in problems if problem.world_size == world_size]
-        by_rank = worker_pool.run(world_size, run_on_gloo, [problem.seed for problem in own])
+        by_rank = worker_pool.run(world_size, run_on_gloo, [problem.seed for problem in own], tmp_path)
         for position, problem in enumerate(own):
             check(problem, [results[position] for results in by_rank])
 
 
-def run_on_gloo(seeds: list[int]) -> list[RunResult]:
-    """Run problems as one rank of a gloo group."""
-    return [run_problem(TorchCollectives(), Problem(seed, CHOICES)) for seed in seeds]
+def run_on_gloo(seeds: list[int], folder: Path) -> list[RunResult]:
+    """Run problems as one rank of a gloo group, each by way of a checkpoint."""
+    return [run_problem(TorchCollectives(), Problem(seed, CHOICES), folder / str(seed)) for seed in seeds]

@@ -73,16 +73,17 @@ def overflow(model: Model, dense: Tensor) -> None:
 
 
 CASES = [
-    (spoil_dense, "the dense column 'age' holds NaN in 2 of 3 samples (first: sample 1); check the data"),
+    (spoil_dense, "stage data: the dense column 'age' holds NaN in 2 of 3 samples (first: sample 1); check the data"),
     (
         spoil_table,
-        "table 'user', feature 'user': 1 of 3 output rows hold inf (first: row 1); "
+        "stage lookup: table 'user', feature 'user': 1 of 3 output rows hold inf (first: row 1); "
         f"row 5 of the weights of table 'user' holds inf; {LOWER}",
     ),
-    (spoil_layer, f"the dense parameter 'model.layer.bias' holds NaN; {LOWER}"),
+    (spoil_layer, f"stage dense forward: the dense parameter 'model.layer.bias' holds NaN; {LOWER}"),
     (
         overflow,
-        f"every input, table and parameter is finite, so the dense part has computed a number beyond its type; {LOWER}",
+        "stage dense forward: every input, table and parameter is finite, so the dense part has computed a number "
+        f"beyond its type; {LOWER}",
     ),
 ]
 
@@ -99,7 +100,7 @@ def test_the_first_bad_value_in_the_order_of_the_forward_is_named(prepare: Any, 
 
 def test_columns_without_names_have_numbers() -> None:
     module, _ = stepped(spoil_dense, names=())
-    assert find_cause(module).startswith("the dense column 1 holds NaN")
+    assert find_cause(module).startswith("stage data: the dense column 1 holds NaN")
 
 
 def test_a_sound_loss_passes_and_nothing_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:

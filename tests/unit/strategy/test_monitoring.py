@@ -133,7 +133,8 @@ def test_a_loss_that_is_not_finite_ends_the_run(loss: float, monkeypatch: pytest
     log.on_train_batch_end(fake_trainer(9), module, None, None, 0)  # not looked at: no exchange at every step
     expected = (
         r"^the training loss of step 10 is not finite \(rank 0\): the training has diverged at this step or before it; "
-        r"now every input, table and parameter is finite, so the dense part has computed a number beyond its type; "
+        r"now stage dense forward: every input, table and parameter is finite, so the dense part has computed a number "
+        r"beyond its type; "
         r"lower optim\.sparse\.lr or optim\.dense\.lr, or check the data$"
     )
     with pytest.raises(DivergedError, match=expected):

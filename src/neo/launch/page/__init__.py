@@ -1,0 +1,1 @@
+"""``summary.html``: a run on one self-contained page. Torch-free."""

@@ -1,0 +1,1 @@
+"""Configuration files that the plugin adds to the groups."""
