@@ -198,4 +198,5 @@ def _sparse(column: SparseColumn, vocabularies: Mapping[str, str]) -> dict[str, 
         "ids": None if column.kind is None else column.kind.value,
         "vocabulary": vocabularies.get(column.name),
         "weights": column.weights,
+        "bag_size": column.bag_size,
     }

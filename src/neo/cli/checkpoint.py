@@ -1,6 +1,5 @@
 """``neo checkpoint show``: what a checkpoint holds, from its manifest and its plan alone."""
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from rich.table import Table
 
 from neo.checkpoint.folder import find_checkpoint, verify
 from neo.checkpoint.manifest import Manifest, TableEntry, read_manifest
+from neo.cli.arguments import PATH_HELP, Parser
 from neo.cli.reported import reported
 from neo.errors import ConfigError
 from neo.models.spec import EMBEDDINGS_PATH
@@ -27,15 +27,17 @@ def run_checkpoint(arguments: Sequence[str]) -> int:
     Returns:
         0 shown; 2 the arguments are wrong; 1 there is no complete checkpoint, or it is damaged.
     """
-    parser = argparse.ArgumentParser(prog="neo checkpoint", allow_abbrev=False)
+    return reported(lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str]) -> int:
+    parser = Parser(prog="neo checkpoint", allow_abbrev=False)
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     show = actions.add_parser("show", help="what a checkpoint holds", allow_abbrev=False)
-    show.add_argument(
-        "path", type=Path, help="a checkpoint, a folder of them, or a run folder: the newest complete one"
-    )
+    show.add_argument("path", type=Path, help=PATH_HELP)
     show.add_argument("--verify", action="store_true", help="read every file and compare its checksum")
     asked = parser.parse_args(list(arguments))
-    return reported(lambda: _show(asked.path, verifies=asked.verify))
+    return _show(asked.path, verifies=asked.verify)
 
 
 def _show(asked: Path, *, verifies: bool) -> int:

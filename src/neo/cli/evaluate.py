@@ -10,10 +10,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from neo.checkpoint.job import EVAL_FILE, Job, Task
+from neo.cli.arguments import OVERRIDES_HELP, PATH_HELP, Parser
 from neo.cli.reported import reported
-from neo.cli.serving import OVERRIDES_HELP, PATH_HELP, Parser, open_checkpoint, score
+from neo.cli.serving import open_checkpoint, score
 from neo.config.from_checkpoint import Use
-from neo.launch.job import EVAL_FILE, Job, Task
 from neo.units import format_count
 
 _ROWS = {

@@ -5,12 +5,13 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from neo.checkpoint.job import Job, Task
+from neo.cli.arguments import OVERRIDES_HELP, PATH_HELP, Parser
 from neo.cli.reported import reported
-from neo.cli.serving import OVERRIDES_HELP, PATH_HELP, Parser, open_checkpoint, start
+from neo.cli.serving import open_checkpoint, start
 from neo.config.from_checkpoint import Use, open_config
 from neo.config.resolve import write_resolved
 from neo.errors import ConfigError, Finding
-from neo.launch.job import Job, Task
 from neo.tables.spec import WeightsDtype
 from neo.units import format_bytes
 

@@ -20,10 +20,14 @@ class _Command:
 _COMMANDS = {
     "train": _Command("neo.cli.command:run_train", "plan, start the workers, train, validate"),
     "plan": _Command("neo.cli.command:run_plan", "plan only: where each table would go, and the bytes of each rank"),
+    "doctor": _Command("neo.cli.doctor:run_doctor", "what of this installation works: one verdict, exit 0 or 1"),
     "eval": _Command("neo.cli.evaluate:run_eval", "metrics of a checkpoint, on its validation samples or on others"),
     "predict": _Command("neo.cli.predict:run_predict", "a score for every sample, written as Parquet"),
     "export": _Command("neo.cli.export:run_export", "a checkpoint as one unsharded model, in safetensors"),
     "checkpoint": _Command("neo.cli.checkpoint:run_checkpoint", "show PATH: what a checkpoint holds"),
+    "data": _Command(
+        "neo.cli.data:run_data", "check PATH: what is wrong with a data set; prepare RAW: raw Criteo as Parquet"
+    ),
 }
 
 

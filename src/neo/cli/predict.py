@@ -5,13 +5,14 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from neo.checkpoint.job import Job, Task
+from neo.cli.arguments import OVERRIDES_HELP, PATH_HELP, Parser
 from neo.cli.reported import reported
-from neo.cli.serving import OVERRIDES_HELP, PATH_HELP, Parser, open_checkpoint, score
+from neo.cli.serving import open_checkpoint, score
 from neo.config.from_checkpoint import Use
 from neo.data.scores import join_parts, part_name, places_of
 from neo.data.spec import Split
 from neo.errors import ConfigError, Finding
-from neo.launch.job import Job, Task
 from neo.units import format_count
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from neo.errors import ConfigError, Finding
 from neo.launch.failures import FOLDER
-from neo.launch.page.page import PAGE
+from neo.launch.page import PAGE
 from neo.launch.summary import PROGRESS, SUMMARY
 
 _WRITTEN = ("resolved.yaml", "plan.json", "planned.json", "estimate.json", PROGRESS, SUMMARY, PAGE)

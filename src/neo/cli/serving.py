@@ -1,15 +1,12 @@
 """What ``neo eval`` and ``neo predict`` share: open a checkpoint, lay out its tables, and start the workers."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
-
-from typing_extensions import override
 
 from neo.checkpoint.folder import find_checkpoint, wrong_files
+from neo.checkpoint.job import Job, write_job
 from neo.checkpoint.manifest import Manifest, read_manifest
 from neo.cli.planning import keyed, plan_tables
 from neo.config.devices import execution_device
@@ -21,24 +18,13 @@ from neo.data.schema import DataSchema, load_schema
 from neo.data.spec import READERS, Split
 from neo.errors import CheckpointError, ConfigError, Finding, NeoError
 from neo.launch.environment import rank_environment
-from neo.launch.job import WORKER, Job, write_job
 from neo.launch.process import run_workers
 from neo.models.spec import EMBEDDINGS_PATH, tables_of
 from neo.plan.serialize import write_plan
 from neo.strategy.spec import executed_on
 
-PATH_HELP = "a checkpoint, a folder of them, or a run folder: the newest complete one is taken"
-OVERRIDES_HELP = "data.val_path=FILE, trainer.devices=2, sharding=row_wise, …"
 _TABLES = "tables/"
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose mistakes are findings like those in a configuration."""
-
-    @override
-    def error(self, message: str) -> NoReturn:
-        """Raise ConfigError."""
-        raise ConfigError([Finding(self.prog, message, self.format_usage().strip())])
+_WORKER = "neo.launch.job_worker"
 
 
 @dataclass(frozen=True)
@@ -123,7 +109,7 @@ def start(job: Job, *, run_dir: Path, opened: Opened, num_processes: int) -> Non
         NeoError: A worker failed; its error is the message.
     """
     write_job(run_dir, job)
-    outcome = run_workers(run_dir, num_processes=num_processes, launch=opened.run.launch, worker=WORKER)
+    outcome = run_workers(run_dir, num_processes=num_processes, launch=opened.run.launch, worker=_WORKER)
     if not outcome.done:
         sys.stdout.flush()
         raise NeoError(outcome.message)

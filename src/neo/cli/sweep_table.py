@@ -13,8 +13,8 @@ from neo.cli.sweep_rows import Row, RowStatus, columns, table
 from neo.config.purpose import Purpose
 from neo.units import format_bytes
 
-_PLAIN_WIDTH = 200  # Where the output is no terminal, lines may be long.
-_MOST_ERROR = 100
+_PLAIN_WIDTH = 160  # Where the output is no terminal, lines may be long.
+_MOST_ERROR = 300
 STYLES: Mapping[RowStatus, str] = {
     RowStatus.DONE: "green",
     RowStatus.INFEASIBLE: "yellow",
@@ -47,31 +47,31 @@ def shown_name(column: str) -> str:
 
 
 def print_table(purpose: Purpose, rows: Sequence[Row], sweep_dir: Path, *, console: Console | None = None) -> None:
-    """Print one line per point."""
+    """Print one line per point, and below the table what ended those that were ended."""
     width = None if sys.stdout.isatty() else _PLAIN_WIDTH
     shown = console or Console(width=width, highlight=False, emoji=False, markup=False)
     header, cells = table(purpose, rows, sweep_dir)
     values = columns(purpose)
     result = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in header:
+    kept = [at for at, name in enumerate(header) if name != "error" and (name not in values or _has(rows, name))]
+    for name in (header[at] for at in kept):
         number = name in values
-        result.add_column(
-            shown_name(name) if number else name,
-            justify="right" if number else "left",
-            no_wrap=name != "error",
-            overflow="ellipsis",
-        )
+        heading = shown_name(name) if number else name
+        result.add_column(heading, justify="right" if number else "left", no_wrap=number, overflow="fold")
     for row, texts in zip(rows, cells, strict=True):
-        line = [_cell(name, text, row) for name, text in zip(header, texts, strict=True)]
-        result.add_row(*line)
+        result.add_row(*(_cell(header[at], texts[at], row) for at in kept))
     shown.print(result)
+    for row in rows:
+        if row.error:
+            line = row.error_line if len(row.error_line) <= _MOST_ERROR else f"{row.error_line[:_MOST_ERROR]}…"
+            shown.print(Text(f"point {row.number} {row.status}: {line}", style=STYLES[row.status]))
+
+
+def _has(rows: Sequence[Row], name: str) -> bool:
+    return any(name in row.values for row in rows)
 
 
 def _cell(name: str, text: str, row: Row) -> Text:
     if name == "status":
         return Text(text, style=STYLES[row.status])
-    if name in row.values:
-        return Text(shown_value(name, row.values[name]))
-    if name == "error" and len(text) > _MOST_ERROR:
-        return Text(f"{text[:_MOST_ERROR]}…")
-    return Text(text)
+    return Text(shown_value(name, row.values[name]) if name in row.values else text)

@@ -52,10 +52,13 @@ def cross_findings(
         findings += _single_node(config)
     if purpose is Purpose.TRAIN and sound("trainer"):
         findings += _trainable(config)
-    if purpose is Purpose.TRAIN and sound("checkpoint", "data"):
-        findings += _checkpoints(config)
+    if config.callbacks.learning_rate_monitor and not config.logger.names:
+        problem = "true has no effect: logger.names is [], so nothing is logged"
+        findings.append(Finding("callbacks.learning_rate_monitor", problem, "leave it out, or use logger=csv"))
     if purpose is Purpose.TRAIN and sound("callbacks", "data", "trainer"):
         findings += _watched_validation(config)
+    if purpose is Purpose.TRAIN and sound("checkpoint", "data"):
+        findings += _checkpoints(config)
     if sound("optim", "sharding"):
         findings += _semantics_without_effect(config)
     if not sound("ops", "optim", "trainer", "model", "hardware"):

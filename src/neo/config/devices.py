@@ -43,5 +43,9 @@ def fits_here(processes: int, accelerator: Accelerator) -> bool:
     """Return whether this host has a GPU or, on the CPU, a core for each of so many processes."""
     if execution_device(accelerator) is Device.CUDA:
         return num_gpus() >= processes
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return processes <= max(cores, CPU_PROCESSES)
+    return processes <= max(num_cores(), CPU_PROCESSES)
+
+
+def num_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -29,25 +30,29 @@ from neo.strategy.spec import Accelerator
 RESOLVED = "resolved.yaml"
 PLAN = "plan.json"
 _LABEL, _PATH, _VAL_PATH = "data.label", "data.path", "data.val_path"
+_LIMIT_VAL = "trainer.limit_val_batches"
+_OF_TRAINING = ("strict", "logger", "callbacks", "sweep", "checkpoint")  # what a run wished for its training alone
 _FREE_GROUPS = ("hardware", "sharding", "ops", "comms", "launch")
 _FREE_KEYS = (
     "seed",
+    "strict",
     "data.name",
     _VAL_PATH,
     "data.global_batch_size",
     "data.limit_samples",
     "data.val_samples",
+    "data.num_workers",
     "trainer.devices",
     "trainer.accelerator",
     "trainer.matmul_precision",
     "trainer.precision",
     "trainer.progress_bar",
+    _LIMIT_VAL,
 )
 _REASONS = {
     "model": "the checkpoint holds this model's tables and dense part, and no other",
     "optim": "nothing is trained here",
     "data": "the checkpoint's model knows samples in this form only",
-    "trainer": "nothing is trained here",
 }
 _FIXES = {
     _PATH: f"write {_VAL_PATH}=FILE: those samples are read",
@@ -106,7 +111,7 @@ def open_config(checkpoint: Path, overrides: Sequence[str], *, use: Use, world_s
     changed = {override.key_or_group for override in (*checked.choices, *checked.values)}
     findings += _choose(checked, tree, draft)
     for override in checked.values:
-        refused = _refusal(override.key_or_group)
+        refused = _refusal(override.key_or_group, use)
         findings += [refused] if refused else draft.assign(override.key_or_group, override.value())
     typed, unresolved = draft.finish()
     findings += unresolved + _settle_data(typed, use)
@@ -144,15 +149,17 @@ def _as_it_was(checkpoint: Path) -> dict[str, Any]:
     except OSError as error:
         fix = "neo train writes it; a module of your own is evaluated with Trainer.validate(..., ckpt_path=...)"
         raise CheckpointError(f"'{path}' cannot be read: {error.strerror or error}; {fix}") from None
-    except (OmegaConfBaseException, ValueError) as error:
+    except (OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
         raise CheckpointError(f"'{path}' is damaged: {(str(error).splitlines() or [''])[0]}") from None
     if not isinstance(content, dict):
         raise CheckpointError(f"'{path}' is damaged: it is not a mapping of groups")
-    typed = cast(dict[str, Any], content)
-    data = typed.get("data")
+    kept = {key: value for key, value in cast(dict[str, Any], content).items() if key not in _OF_TRAINING}
+    data, trainer = kept.get("data"), kept.get("trainer")
     if isinstance(data, dict):
         data |= {"path": None, "limit_samples": None}
-    return typed
+    if isinstance(trainer, dict):
+        trainer["limit_val_batches"] = None
+    return kept
 
 
 def _choose(checked: CheckedOverrides, tree: ConfigTree, draft: Draft) -> list[Finding]:
@@ -163,7 +170,7 @@ def _choose(checked: CheckedOverrides, tree: ConfigTree, draft: Draft) -> list[F
         if group in _FREE_GROUPS:
             chosen.append(choice)
         elif group in GROUPS:
-            findings.append(Finding(group, f"'{choice.input_line}': {_REASONS[group]}", _fix(group)))
+            findings.append(Finding(group, f"'{choice.input_line}': {_reason(group)}", _fix(group)))
         elif not choice.is_hydra_override():
             findings.append(Finding(group, "a recipe is trained; a checkpoint is used as it is", "leave it out"))
     layers, unreadable = tree.layers(chosen) if chosen else ([], [])
@@ -176,13 +183,19 @@ def _choose(checked: CheckedOverrides, tree: ConfigTree, draft: Draft) -> list[F
     return findings + unreadable
 
 
-def _refusal(key: str) -> Finding | None:
+def _reason(group: str) -> str:
+    return _REASONS.get(group, "nothing is trained here")
+
+
+def _refusal(key: str, use: Use) -> Finding | None:
     """Return why a key cannot be changed, None if it can or is not known at all."""
+    if key == _LIMIT_VAL and use is not Use.EVAL:
+        return Finding(key, "has no effect: nothing is validated here", "write data.limit_samples=COUNT")
     group = key.partition(".")[0]
     known = key in schema_types() or below_free_mapping(key)
     if not known or key in _FREE_KEYS or group in _FREE_GROUPS:
         return None
-    reason = "nothing is trained here" if key in _ONLY_TRAINING else _REASONS.get(group, _REASONS["trainer"])
+    reason = "nothing is trained here" if key in _ONLY_TRAINING else _reason(group)
     return Finding(key, f"cannot be changed for a checkpoint: {reason}", _fix(key))
 
 

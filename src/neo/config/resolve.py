@@ -150,8 +150,8 @@ def to_specs(config: NeoConfig) -> RunConfig:
         optim=config.optim.to_spec(),
         comms=config.comms.to_spec(),
         trainer=config.trainer.to_spec(),
-        checkpoint=config.checkpoint.to_spec(),
         logger=config.logger.to_spec(),
         callbacks=config.callbacks.to_spec(),
+        checkpoint=config.checkpoint.to_spec(),
         launch=config.launch.to_spec(),
     )

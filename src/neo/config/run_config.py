@@ -31,24 +31,24 @@ class RunConfig:
     optim: OptimSpec
     comms: CommsSpec
     trainer: TrainerSpec
-    checkpoint: CheckpointSpec
     logger: LoggerSpec
     callbacks: CallbacksSpec
+    checkpoint: CheckpointSpec
     launch: LaunchSpec
 
     def fingerprint(self) -> str:
         """Return a hash of everything that can change what is trained.
 
-        Left out are ``launch``, what only watches (``logger``, the profiler, ``strict``, …) or reads ahead, when the
-        run is saved and whether it was interrupted, and ``hardware``: the machine acts through the plan, which has a
-        fingerprint of its own, and ``hardware=local`` may be detected differently on each node.
+        Left out are ``launch``, what only watches (``logger``, the profiler, ``strict``, …), reads ahead or saves, and
+        ``hardware``: the machine acts through the plan, which has a fingerprint of its own, and ``hardware=local`` may
+        be detected differently on each node.
         """
         content = dataclasses.asdict(self)
-        content["weights_from"] = content.pop("checkpoint")["weights_from"]
         for key in ("launch", "hardware", "logger", "strict"):
             del content[key]
         for key in ("learning_rate_monitor", "profiler", "assert_trained"):
             del content["callbacks"][key]
+        content["weights_from"] = content.pop("checkpoint")["weights_from"]
         for key in ("progress_bar", "log_every_n_steps"):
             del content["trainer"][key]
         del content["data"]["num_workers"]

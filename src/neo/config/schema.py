@@ -25,7 +25,12 @@ from neo.strategy.spec import CallbacksConfig, LoggerConfig, TrainerConfig
 
 @dataclass
 class NeoConfig:
-    """The schema of a run: one field per group, the seed, and whether anything may be replaced."""
+    """The schema of a run: one field per group, the seed, and whether anything may be replaced.
+
+    Attributes:
+        seed: What initial weights, generated data, shuffling and random rounding depend on; 0 to 2^63 - 1.
+        strict: Whether a kernel, tier or codec that would be replaced by another is an error.
+    """
 
     seed: int = 0
     strict: bool = False

@@ -72,7 +72,7 @@ class VocabularyBuilder:
         Raises:
             DataError: An id is neither a whole number nor a text.
         """
-        distinct, counts = _distinct(ids, column, place)
+        distinct, counts = distinct_ids(ids, column, place)
         hashes, missing = to_hashes(distinct, column, place)
         if missing is not None:
             counts[missing] = 0
@@ -113,7 +113,7 @@ class VocabularyBuilder:
         self._new_hashes, self._new_counts, self._new_ids, self._pending = [], [], [], 0
 
 
-def _distinct(ids: Any, column: str, place: Place) -> tuple[Any, NDArray[np.int64]]:
+def distinct_ids(ids: Any, column: str, place: Place) -> tuple[Any, NDArray[np.int64]]:
     """Return each id once, as whole numbers or texts, and how often it occurs; fractions are checked in place."""
     if pa.types.is_dictionary(ids.type):
         occurring = np.bincount(ids.indices.drop_null().to_numpy(zero_copy_only=False), minlength=1)

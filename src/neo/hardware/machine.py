@@ -51,7 +51,10 @@ class AcceleratorSpec:
         name: Product name.
         hbm: Its own memory.
         host_link: Its way to the host's memory (PCIe).
-        fp32_flops_per_s: Peak rate of dense FP32 arithmetic; likewise ``tf32``, ``fp16``, ``bf16``.
+        fp32_flops_per_s: Peak rate of dense FP32 arithmetic, in operations per second.
+        tf32_flops_per_s: The same of TF32.
+        fp16_flops_per_s: The same of FP16.
+        bf16_flops_per_s: The same of BF16.
         gemm_efficiency: Share of the peak rate that large matrix products reach.
         source: Where the numbers come from.
     """

@@ -133,6 +133,9 @@ class HardwareConfig:
 
     With ``detect`` (``hardware=local``) every null among ``accelerators_per_node`` and the capacities of HBM and
     DDR is read off this host; elsewhere null means that the number is not known.
+
+    Attributes:
+        detect: Whether this host is looked at for what is null; ``hardware=local`` does.
     """
 
     name: str = "machine"

@@ -7,7 +7,7 @@ import importlib
 import sys
 from pathlib import Path
 
-from neo.launch.job import Task, read_job
+from neo.checkpoint.job import Task, read_job
 from neo.launch.worker import main
 
 _BODIES = {

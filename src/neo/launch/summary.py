@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from neo.checkpoint.folder import FOLDER, complete_checkpoints
-from neo.launch.page.page import write_page
 from neo.strategy.spec import PLANNED_FACTS
 from neo.versions import installed_versions
 
@@ -82,6 +81,8 @@ def complete_summary(run_dir: Path, status: Status, *, error: str = "") -> None:
         summary["error"] = error
     _write(run_dir / SUMMARY, summary)
     (run_dir / PROGRESS).unlink(missing_ok=True)
+    from neo.launch.page.page import write_page  # drawn when a run has ended; no command waits for it before
+
     write_page(run_dir, summary)
 
 

@@ -185,7 +185,12 @@ def _version(distribution: str) -> str:
 
 @dataclass(frozen=True)
 class OpsSpec:
-    """``ops.*``, resolved."""
+    """``ops.*``, resolved.
+
+    Attributes:
+        backend: The kernels: ``auto`` takes FBGEMM for the tables that it can hold, the reference for the others, and
+            says so.
+    """
 
     backend: str
 

@@ -164,7 +164,11 @@ def _no_table_key(key: str) -> Finding:
 
 @dataclass
 class SparseOptimizerConfig:
-    """``optim.sparse.*``; ``tables`` maps a table's name to ``{lr: …, eps: …}``, see ``TableOptimizer``."""
+    """``optim.sparse.*``; see ``TableOptimizer`` for single tables.
+
+    Attributes:
+        tables: Hyper-parameters of single tables: a table's name to ``{lr: …, eps: …}``.
+    """
 
     name: str = "rowwise_adagrad"
     lr: float = 0.02

@@ -72,7 +72,17 @@ class ScheduleName(StrEnum):
 
 @dataclass(frozen=True)
 class DenseOptimizerSpec:
-    """The optimizer of the dense part; hyper-parameters as in ``torch.optim``."""
+    """The optimizer of the dense part; hyper-parameters as in ``torch.optim``.
+
+    Attributes:
+        name: The optimizer of the dense part.
+        lr: Learning rate at the start.
+        weight_decay: Strength of the weight decay; 0 is none.
+        momentum: SGD: momentum; 0 is none.
+        beta1: Adam, AdamW: decay of the first moment.
+        beta2: Adam, AdamW: decay of the second moment.
+        eps: Added to the root of the second moment.
+    """
 
     name: DenseOptimizerName
     lr: float

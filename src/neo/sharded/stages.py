@@ -24,6 +24,9 @@ class Stage(StrEnum):
     OPTIMIZER = "neo::optimizer"
 
 
+_NOTHING = nullcontext()
+
+
 def is_profiled() -> bool:
     """Return whether a profiler is recording."""
     return torch.autograd.profiler._is_profiler_enabled
@@ -31,7 +34,7 @@ def is_profiled() -> bool:
 
 def stage(name: Stage) -> AbstractContextManager[Any]:
     """Return what names the code in its block, where a profiler is recording."""
-    return record_function(name.value) if is_profiled() else nullcontext()
+    return record_function(name.value) if is_profiled() else _NOTHING
 
 
 def name_backward(output: Tensor, name: Stage) -> None:

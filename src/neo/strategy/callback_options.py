@@ -41,7 +41,11 @@ class EarlyStoppingSpec:
 
 @dataclass
 class EarlyStoppingConfig:
-    """``callbacks.early_stopping.*``; ``patience`` switches it on."""
+    """``callbacks.early_stopping.*``; ``patience`` switches it on.
+
+    Attributes:
+        mode: Whether a smaller or a larger value is better; ``auto`` knows it for each metric.
+    """
 
     patience: int | None = None
     monitor: str = "ne"
@@ -70,7 +74,14 @@ class EarlyStoppingConfig:
 
 @dataclass
 class StopAtConfig:
-    """``callbacks.stop_at.METRIC=VALUE``: end the run at the first validation that is at least as good."""
+    """``callbacks.stop_at.METRIC=VALUE``: end the run at the first validation that is at least as good.
+
+    Attributes:
+        accuracy: End at this accuracy or above.
+        auc: End at this AUC or above.
+        log_loss: End at this log loss or below.
+        ne: End at this normalized entropy or below.
+    """
 
     accuracy: float | None = None
     auc: float | None = None

@@ -48,8 +48,8 @@ class StepMeter(Callback):
     def __init__(self, *, warmup_steps: int) -> None:
         self._skip = warmup_steps
         self._last_s = 0.0
-        self._seen = 0
         self._validating_since_s = 0.0
+        self._seen = 0
         self._steps: deque[tuple[float, int]] = deque(maxlen=_KEPT_STEPS)
         self.samples = 0
 

@@ -4,10 +4,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
+from neo.checkpoint.job import Job
 from neo.checkpoint.manifest import read_manifest
 from neo.comms.collectives import TorchCollectives
 from neo.config.run_config import RunConfig
-from neo.launch.job import Job
 from neo.strategy.parts import embeddings_of
 from neo.strategy.scoring import make_scoring
 from neo.strategy.summary import write_summary

@@ -9,13 +9,13 @@ from rich.console import Console
 from torch import Tensor
 
 from neo.checkpoint.export import CARD, README, export_model
+from neo.checkpoint.job import Job
 from neo.checkpoint.readme import readme_of
 from neo.checkpoint.safetensors_file import StoredTensor, write_safetensors
 from neo.config.run_config import RunConfig
 from neo.data.batch import Batch
 from neo.data.schema import load_schema
 from neo.errors import DataError
-from neo.launch.job import Job
 from neo.strategy.parts import this_world
 from neo.strategy.scoring import validation_loader
 

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 from lightning.pytorch.callbacks import Callback
 from typing_extensions import override
 
+from neo.checkpoint.job import Job
 from neo.config.run_config import RunConfig
 from neo.data.batch import Batch
 from neo.data.scores import SCORES, part_name
-from neo.launch.job import Job
 from neo.strategy.scoring import make_scoring
 
 _ROWS_HELD = 65_536

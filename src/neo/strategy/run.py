@@ -92,8 +92,8 @@ def run_training(config: RunConfig, *, run_dir: Path) -> dict[str, Any] | None:
     if config.trainer.progress_bar:
         callbacks.append(ProgressBar(meter, console=console))
     callbacks += watching_callbacks(config, run_dir, console)
-    callbacks.append(CheckpointWriter(config.checkpoint, run_dir, notice=notice))  # The last: it saves the others.
     check_validation(config.trainer, loaders.train, loaders.val)
+    callbacks.append(CheckpointWriter(config.checkpoint, run_dir, notice=notice))  # The last: it saves the others.
     trainer = make_trainer(config, run_dir, world, strategy=strategy, callbacks=callbacks)
     strategy.checkpoint_facts = lambda: Facts(
         step=trainer.global_step,

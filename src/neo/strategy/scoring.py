@@ -82,6 +82,7 @@ def make_scoring(
         num_nodes=world.size // world.local_size,
         strategy=strategy,
         precision=config.trainer.precision.value,
+        limit_val_batches=config.trainer.limit_val_batches,
         logger=False,
         callbacks=[_LoadWeights(strategy, checkpoint), *callbacks, *shown],
         enable_progress_bar=False,

@@ -156,9 +156,7 @@ class TrainerConfig:
         for key, least in (("val_check_interval", 1), ("limit_val_batches", 0)):
             value = getattr(self, key)
             if isinstance(value, float) and not 0 < value <= 1:
-                findings.append(
-                    Finding(key, f"{value} is no part in (0, 1]", f"write a part, or a count of {least} up")
-                )
+                findings.append(Finding(key, f"{value} is no part in (0, 1]", f"write a part, or a count from {least}"))
             elif isinstance(value, int):
                 findings += outside(key, value, least, MAX_STEPS)
         return findings

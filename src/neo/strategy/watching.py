@@ -22,7 +22,7 @@ def watching_callbacks(config: RunConfig, run_dir: Path, console: Console) -> li
     """
     spec = config.callbacks
     found: list[Callback] = [RefuseFallbacks()] if config.strict else []
-    if spec.learning_rate_monitor and config.logger.names:
+    if spec.learning_rate_monitor:
         found.append(LearningRateMonitor(logging_interval="step"))
     if spec.early_stopping is not None:
         found.append(EarlyStopping(spec.early_stopping, console))

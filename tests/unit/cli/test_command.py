@@ -1,8 +1,8 @@
 """Arguments, flags and exit codes, without starting anything."""
 
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -50,11 +50,11 @@ def test_two_tables_of_one_name_are_refused() -> None:
 
 @pytest.mark.parametrize("command", ["train.py", "plan.py"])
 def test_five_mistakes_exit_2_soon_and_start_nothing(command: str, tmp_path: Path) -> None:
-    began = time.monotonic()
+    before_s = _children_s()
     done = _run(
         command, "sharding=tabel_wise", "seed=-1", "trainer.max_step=1", "+foo=1", "trainer.devices", cwd=tmp_path
     )
-    assert time.monotonic() - began < 3 * _slowness()
+    assert _children_s() - before_s < 3 * _slowness()
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("5 mistakes in the configuration:\n")
@@ -76,24 +76,30 @@ def test_cfg_shows_the_configuration_fast_and_without_torch(tmp_path: Path) -> N
         "heavy = sorted({'torch', 'lightning', 'fbgemm_gpu', 'pyarrow', 'numpy'} & set(sys.modules))\n"
         "print(code, heavy, file=sys.stderr)"
     ).replace("SRC", str(ROOT / "src"))
-    walls = []
+    used_s = []
     for _ in range(3):
-        began = time.monotonic()
+        before_s = _children_s()
         done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-        walls.append(time.monotonic() - began)
+        used_s.append(_children_s() - before_s)
     assert done.stderr == "0 []\n"
     assert "lr: 0.5" in done.stdout
-    assert min(walls) < 0.5 * _slowness()
+    assert min(used_s) < 0.5 * _slowness()
 
 
 def _slowness() -> float:
     """How much slower than a quiet machine this one is now: importing hydra takes 0.15 s there."""
-    walls = []
+    used_s = []
     for _ in range(3):
-        began = time.monotonic()
+        before_s = _children_s()
         subprocess.run([sys.executable, "-c", "import hydra.main, hydra._internal.hydra"], check=True, timeout=60)
-        walls.append(time.monotonic() - began)
-    return max(1.0, min(walls) / 0.17)
+        used_s.append(_children_s() - before_s)
+    return max(1.0, min(used_s) / 0.17)
+
+
+def _children_s() -> float:
+    """Return the processor time of all ended children: unlike the clock it leaves out what waits for others."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 @pytest.mark.parametrize("shown", ["job", "all", "hydra"])

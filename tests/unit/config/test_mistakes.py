@@ -18,7 +18,8 @@ _TRAINER_KEYS = (
 _SHARDINGS = "auto, column_wise, data_parallel, file, grid, row_wise, table_column_wise, table_row_wise, table_wise"
 _TYPES = _SHARDINGS.replace("file, ", "")
 _ROOT_KEYS = (
-    "callbacks, checkpoint, comms, data, hardware, launch, logger, model, ops, optim, seed, sharding, strict, trainer"
+    "callbacks, checkpoint, comms, data, hardware, launch, logger, model, ops, optim, seed, sharding, strict, "
+    "sweep, trainer"
 )
 _NO_OBJECTS = (
     "a configuration cannot name Python objects; choose by name; "
@@ -45,7 +46,8 @@ MISTAKES: list[tuple[str, list[str]]] = [
     (
         "model=dlmr",
         [
-            "model: 'dlmr' is not a choice of model; did you mean 'dlrm'? Choices: dlrm, dlrm_dcnv2, table_list",
+            "model: 'dlmr' is not a choice of model; did you mean 'dlrm'? "
+            "Choices: deepfm, dlrm, dlrm_dcnv2, table_list",
         ],
     ),
     (
@@ -630,7 +632,10 @@ MISTAKES += [
     ("+", ["+: has no key; write KEY=VALUE"]),
     ("+model", ["+model: is not an override; write model=VALUE"]),
     ("+recipes", ["+recipes: is not an override; write +recipes=VALUE"]),
-    ("+recipes={a:1}", ["recipes: '{a:1}' is not a choice of recipes; Choices: quickstart"]),
+    (
+        "+recipes={a:1}",
+        ["recipes: '{a:1}' is not a choice of recipes; Choices: criteo_kaggle, mlperf_dlrm_dcnv2, quickstart"],
+    ),
     ("comms=fp61", ["comms: 'fp61' is not a choice of comms; did you mean 'fp16'? Choices: bf16, fp16, fp32, int8"]),
     (
         "comms.backward=int4",

@@ -169,57 +169,6 @@ def test_errors_of_the_reader_come_through_the_thread(learn: Any, load: Any, wri
         load(spec, schema)
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_an_epoch_goes_on_at_any_sample_with_any_batch_size(case: Any, shuffle: bool) -> None:
-    spec, schema = case
-    spec = replace(spec, shuffle=shuffle)
-
-    def loader(size: int, rank: int = 0, world_size: int = 1) -> GlobalBatchLoader:
-        made = make_loader(
-            spec, schema, split="train", global_batch_size=size, rank=rank, world_size=world_size, seed=3
-        )
-        assert made is not None
-        return made
-
-    whole = loader(64)
-    whole.set_epoch(1)
-    samples = [sample for batch in whole for sample in bags_of(batch)]
-    for first, size, world_size in ((0, 64, 1), (640, 64, 2), (150, 64, 1), (613, 100, 3), (1000, 2000, 1)):
-        parts = []
-        for rank in range(world_size):
-            own = loader(size, rank, world_size)
-            own.set_epoch(1, first_sample=first)
-            parts.append(list(own))
-            assert own.batches_before(first) + len(parts[-1]) == len(own)
-            assert len(list(own)) == len(own)  # the next epoch is whole
-        joined = [sample for batches in zip(*parts, strict=True) for part in batches for sample in bags_of(part)]
-        assert joined == samples[first:]
-
-
-def test_an_epoch_that_goes_on_encodes_nothing_of_what_it_skips(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    loader = make_loader(*case, split="train", global_batch_size=64, rank=0, world_size=1, seed=3)
-    assert loader is not None
-    encoded: list[int] = []
-    encode = loader._encoder.encode
-
-    class Counting:
-        def encode(self, rows: Any) -> Any:
-            encoded.append(len(rows))
-            return encode(rows)
-
-    monkeypatch.setattr(loader, "_encoder", Counting())
-    loader.set_epoch(0, first_sample=640)
-    assert sum(batch.batch_size for batch in loader) == sum(encoded) == 1003 - 640
-
-
-def test_data_that_ended_before_the_run_goes_on_is_refused(case: Any) -> None:
-    loader = make_loader(*case, split="train", global_batch_size=64, rank=0, world_size=1, seed=3)
-    assert loader is not None
-    loader.set_epoch(0, first_sample=1500)
-    with pytest.raises(DataError, match="there are no train samples where this run would go on"):
-        list(loader)
-
-
 @pytest.mark.parametrize("workers", [0, 2, 4])
 def test_batches_are_the_same_for_every_number_of_workers(case: Any, load: Any, workers: int) -> None:
     spec, schema = case
@@ -293,3 +242,54 @@ def test_criteo_files_without_labels(labelled: bool, learn: Any, write_text: Any
     if not labelled:
         with pytest.raises(DataError, match="40"):
             list(make_loader(spec, schema, **common) or ())
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_an_epoch_goes_on_at_any_sample_with_any_batch_size(case: Any, shuffle: bool) -> None:
+    spec, schema = case
+    spec = replace(spec, shuffle=shuffle)
+
+    def loader(size: int, rank: int = 0, world_size: int = 1) -> GlobalBatchLoader:
+        made = make_loader(
+            spec, schema, split="train", global_batch_size=size, rank=rank, world_size=world_size, seed=3
+        )
+        assert made is not None
+        return made
+
+    whole = loader(64)
+    whole.set_epoch(1)
+    samples = [sample for batch in whole for sample in bags_of(batch)]
+    for first, size, world_size in ((0, 64, 1), (640, 64, 2), (150, 64, 1), (613, 100, 3), (1000, 2000, 1)):
+        parts = []
+        for rank in range(world_size):
+            own = loader(size, rank, world_size)
+            own.set_epoch(1, first_sample=first)
+            parts.append(list(own))
+            assert own.batches_before(first) + len(parts[-1]) == len(own)
+            assert len(list(own)) == len(own)  # the next epoch is whole
+        joined = [sample for batches in zip(*parts, strict=True) for part in batches for sample in bags_of(part)]
+        assert joined == samples[first:]
+
+
+def test_an_epoch_that_goes_on_encodes_nothing_of_what_it_skips(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = make_loader(*case, split="train", global_batch_size=64, rank=0, world_size=1, seed=3)
+    assert loader is not None
+    encoded: list[int] = []
+    encode = loader._encoder.encode
+
+    class Counting:
+        def encode(self, rows: Any) -> Any:
+            encoded.append(len(rows))
+            return encode(rows)
+
+    monkeypatch.setattr(loader, "_encoder", Counting())
+    loader.set_epoch(0, first_sample=640)
+    assert sum(batch.batch_size for batch in loader) == sum(encoded) == 1003 - 640
+
+
+def test_data_that_ended_before_the_run_goes_on_is_refused(case: Any) -> None:
+    loader = make_loader(*case, split="train", global_batch_size=64, rank=0, world_size=1, seed=3)
+    assert loader is not None
+    loader.set_epoch(0, first_sample=1500)
+    with pytest.raises(DataError, match="there are no train samples where this run would go on"):
+        list(loader)

@@ -81,6 +81,23 @@ def test_throughput_is_the_median_after_the_warm_up(monkeypatch: pytest.MonkeyPa
     assert meter.recent_samples_per_s() == pytest.approx(3 * 64 / 7)
 
 
+def test_a_validation_belongs_to_no_step(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+    meter, module = StepMeter(warmup_steps=0), fake_module(monkeypatch)
+    run_steps(meter, module, clock, [1.0])
+    clock[0] += 0.25
+    meter.on_validation_start(fake_trainer(1), module)
+    clock[0] += 100.0
+    meter.on_validation_end(fake_trainer(1), module)
+    clock[0] += 0.5
+    meter.on_train_batch_end(fake_trainer(2), module, None, None, 0)
+    assert meter.recent_step_s() == pytest.approx((1.0 + 0.75) / 2)
+
+
+def test_many_fallbacks_are_counted() -> None:
+    lines = printed(replace(OUTCOME, fallbacks=tuple(f"f{n}" for n in range(15)))).splitlines()
+    assert lines[-2:] == ["fallback: f11", "3 more fallbacks; summary.json lists them all"]
+
+
 def test_no_step_after_the_warm_up_is_no_number() -> None:
     assert StepMeter(warmup_steps=5).throughput() == Throughput(None, None, None, None)
     assert StepMeter(warmup_steps=5).recent_samples_per_s() is None
@@ -232,6 +249,7 @@ def test_the_printed_summary_shows_what_was_attainable() -> None:
     assert lines[0].split() == ["reached", "attainable"]
     assert lines[1].split() == ["AUC", "0.8371", "0.8436"]
     assert "table b: 3 ids out of range were repaired" in lines
+    assert lines[-1] == "fallback: table a: reference instead of fbgemm"
     assert "column shards keep their own row-wise optimizer state (column_wise_semantics: per_shard)" in lines
 
 

@@ -1,1 +1,3 @@
 """``summary.html``: a run on one self-contained page. Torch-free."""
+
+PAGE = "summary.html"

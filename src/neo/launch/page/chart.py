@@ -85,7 +85,7 @@ class _Plane:
         margin = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
         y_range = (low if chart.from_zero else low - margin, high + margin)
         x_range = (0.0, max(1.0, *xs))
-        return cls(_ticks(*x_range, 8, whole=True), _ticks(*y_range, 6), x_range, y_range)
+        return cls(_ticks(*x_range, 8, whole=True), _ticks(*y_range, 8), x_range, y_range)
 
     def x(self, step: float) -> float:
         low, high = self.x_range

@@ -10,12 +10,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from neo.launch.page import PAGE
 from neo.launch.page.chart import Chart, Line, draw, number
 from neo.launch.page.history import History, read_history
 from neo.launch.page.placement import placement
 from neo.units import format_bytes, format_count
-
-PAGE = "summary.html"
 
 
 def write_page(run_dir: Path, summary: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from html import escape
+from itertools import groupby
 from pathlib import Path
 
 from neo.config.resolve import read_resolved
@@ -74,15 +75,20 @@ def _strip(name: str, placed: TablePlan, world_size: int, config: RunConfig) -> 
         held[shard.rank] += shard_bytes(shard, optimizer).total
     whole = max(1, max(held))
     width = max(3, min(18, 288 // world_size))
-    squares = []
-    for rank, size in enumerate(held):
-        strength = 0.0 if size == 0 else 0.25 + 0.75 * size / whole
-        kind = f'class="held" fill-opacity="{strength:.2f}"' if size else 'class="free"'
-        gap = 2 if width > 6 else 0.5
-        squares.append(
-            f'<rect {kind} x="{rank * width}" y="0" width="{width - gap}" height="14" rx="2">'
-            f"<title>rank {rank}: {format_bytes(size) if size else 'nothing'}</title></rect>"
-        )
+    gap = 2 if width > 6 else 0
+    squares, begin = [], 0
+    for size, run in groupby(held):
+        end = begin + len(list(run))
+        apart = range(begin, end) if gap else [begin]  # where squares touch, equal neighbours are one
+        for first in apart:
+            last = first + 1 if gap else end
+            look = f'class="held" fill-opacity="{0.25 + 0.75 * size / whole:.2f}"' if size else 'class="free"'
+            squares.append(
+                f'<rect {look} x="{first * width}" y="0" width="{(last - first) * width - gap}" height="14" rx="2">'
+                f"<title>rank {first}{f' to {last - 1}' if last - first > 1 else ''}: "
+                f"{format_bytes(size) if size else 'nothing'}</title></rect>"
+            )
+        begin = end
     span = world_size * width
     return f'<svg class="strip" width="{span}" height="14" viewBox="0 0 {span} 14">{"".join(squares)}</svg>'
 

@@ -6,7 +6,6 @@ from enum import StrEnum
 from pathlib import Path
 
 JOB = "job.json"
-WORKER = "neo.launch.job_worker"
 EVAL_FILE = "eval.json"
 
 

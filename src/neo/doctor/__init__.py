@@ -1,0 +1,1 @@
+"""``neo doctor``: what of this installation works, found by trying it."""
