@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from neo.checkpoint import keep as room
 from neo.checkpoint.folder import complete_checkpoints, file_entry, step_name
 from neo.checkpoint.keep import Keep, move_aside, record_validation, remove_drafts, tidy, would_be_kept
 from neo.checkpoint.manifest import Facts, Manifest, read_manifest, write_manifest
@@ -67,7 +66,7 @@ def test_a_removal_that_is_broken_off_leaves_no_half_checkpoint(
     def killed(path: Path, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(room.shutil, "rmtree", killed)
+    monkeypatch.setattr("neo.checkpoint.keep.shutil.rmtree", killed)
     with pytest.raises(KeyboardInterrupt):
         tidy(tmp_path, Keep(1, 1, None))
     monkeypatch.undo()
