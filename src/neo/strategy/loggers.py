@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.loggers.logger import DummyLogger
+from torch import Tensor
 
 from neo.errors import ConfigError, Finding
 from neo.strategy.spec import LOGGERS, LoggerSpec
@@ -52,7 +53,7 @@ def _keep_rows(logger: CSVLogger) -> None:
         rows = [{name: _number(text) for name, text in row.items()} for row in csv.DictReader(file)]
     for row in rows:
         step = row.pop("step", None)
-        known = {str(name): value for name, value in row.items() if value is not None}
+        known: dict[str, Tensor | float] = {str(name): value for name, value in row.items() if value is not None}
         if step is not None and known:
             logger.log_metrics(known, step=int(step))
     logger.save()
