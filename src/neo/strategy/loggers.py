@@ -1,5 +1,6 @@
 """The loggers of a run, made from their names. A package is imported when its logger is asked for."""
 
+import csv
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,13 +8,20 @@ from typing import Any, cast
 
 from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.loggers.logger import DummyLogger
+from torch import Tensor
 
 from neo.errors import ConfigError, Finding
 from neo.strategy.spec import LOGGERS, LoggerSpec
 
 
-def make_loggers(spec: LoggerSpec, run_dir: Path, *, rank: int) -> list[Logger]:
+def make_loggers(spec: LoggerSpec, run_dir: Path, *, rank: int, resumes: bool = False) -> list[Logger]:
     """Return the loggers that a run was asked for, in their order; ranks other than 0 log nothing.
+
+    Args:
+        spec: Which.
+        run_dir: The run folder.
+        rank: This rank.
+        resumes: Whether the run goes on from a checkpoint: what the folder's CSV file holds then stays, for the curves.
 
     Raises:
         ConfigError: One cannot be made; names it and says why.
@@ -30,8 +38,32 @@ def make_loggers(spec: LoggerSpec, run_dir: Path, *, rank: int) -> list[Logger]:
         if not isinstance(made, Logger):
             problem = f"'{name}' made a {type(made).__name__}, not a lightning.pytorch.loggers.Logger"
             raise ConfigError([Finding("logger.names", problem, "repair or uninstall the package that registered it")])
+        if resumes and isinstance(made, CSVLogger):
+            _keep_rows(made)
         loggers.append(made)
     return loggers
+
+
+def _keep_rows(logger: CSVLogger) -> None:
+    """Log again what the file holds: the logger removes it when it begins."""
+    path = Path(logger.log_dir, "metrics.csv")
+    if not path.is_file():
+        return
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [{name: _number(text) for name, text in row.items()} for row in csv.DictReader(file)]
+    for row in rows:
+        step = row.pop("step", None)
+        known: dict[str, Tensor | float] = {str(name): value for name, value in row.items() if value is not None}
+        if step is not None and known:
+            logger.log_metrics(known, step=int(step))
+    logger.save()
+
+
+def _number(text: Any) -> float | None:
+    try:
+        return float(text)
+    except (TypeError, ValueError):  # an empty cell, or the line that was being written when the run was killed
+        return None
 
 
 def make_csv(run_dir: Path, spec: LoggerSpec) -> CSVLogger:

@@ -119,7 +119,7 @@ def make_trainer(
 ) -> pl.Trainer:
     """Return a Trainer with neo's loggers; neo's callbacks take the place of Lightning's bar and summary."""
     spec = config.trainer
-    loggers = make_loggers(config.logger, run_dir, rank=world.rank)
+    loggers = make_loggers(config.logger, run_dir, rank=world.rank, resumes=config.checkpoint.resume is not None)
     log_configuration(loggers, asdict(config))
     return pl.Trainer(
         accelerator="gpu" if world.device is Device.CUDA else "cpu",

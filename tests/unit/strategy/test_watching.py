@@ -1,5 +1,6 @@
 """Callbacks that watch a run, without a trainer's loop: stopping, fallbacks, plugins, loggers, times of validation."""
 
+import csv
 import io
 import json
 from collections.abc import Iterator, Sized
@@ -277,6 +278,22 @@ def test_rank_0_alone_logs(tmp_path: Path) -> None:
     assert [type(made) for made in make_loggers(spec, tmp_path, rank=0)] == [CSVLogger, TensorBoardLogger]
     assert [type(made) for made in make_loggers(spec, tmp_path, rank=1)] == [DummyLogger, DummyLogger]
     assert make_loggers(LoggerConfig(names=[]).to_spec(), tmp_path, rank=0) == []
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+@pytest.mark.filterwarnings("ignore:Experiment logs directory")  # as ``silence_lightning`` does in a run
+def test_a_resumed_run_keeps_the_curve_of_its_first_part(resumes: bool, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    path = tmp_path / "logs" / "metrics.csv"
+    path.write_text("step,train/loss,val/auc\n5,0.7,\n5,,0.6\n10,0.6,\n1")
+    (logger,) = make_loggers(LoggerConfig(names=["csv"]).to_spec(), tmp_path, rank=0, resumes=resumes)
+    logger.log_metrics({"train/loss": 0.5, "new": 1.0}, step=15)
+    logger.finalize("success")
+    with path.open(newline="") as file:
+        rows = [
+            (row["step"], row["train/loss"], row.get("val/auc")) for row in csv.DictReader(file) if row["new"] == ""
+        ]
+    assert rows == ([("5", "0.7", ""), ("5", "", "0.6"), ("10", "0.6", "")] if resumes else [])
 
 
 def make_broken(run_dir: Path, spec: Any) -> None:
