@@ -175,7 +175,7 @@ def test_a_resumed_sweep_leaves_out_what_is_done(sweeps: Sweeps, capsys: pytest.
     assert sweeps.run("seed=1,2", "sweep.resume=true") == 0
     assert sweeps.started == ["1"]
     assert sweeps.statuses() == ["done", "done"]
-    assert "1 points are done already\n" in capsys.readouterr().out
+    assert "\n1 point is done already\n" in capsys.readouterr().out
     assert sweeps.run("seed=3,2", "sweep.resume=true") == 0  # Another configuration in the folder of point 0.
     assert sweeps.started == ["0"]
 
@@ -267,6 +267,14 @@ def test_a_sweep_that_hydra_refuses(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "seed=1", "hydra.mode=MULTIRUN"]) == 2
     assert capsys.readouterr().err.endswith(
         "  hydra.mode: 'MULTIRUN' makes a sweep whose points are not checked; leave it out and write -m\n"
+    )
+
+
+def test_a_sweeper_that_draws_its_points_is_refused(sweeps: Sweeps, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweeps.run("seed=1,2", "hydra.sweeper._target_=hydra_plugins.study.StudySweeper") == 2
+    assert capsys.readouterr().err.endswith(
+        "  hydra/sweeper: 'basic' draws its points while the sweep runs, and neo checks and plans all of them before "
+        "the first; leave it out\n"
     )
 
 
