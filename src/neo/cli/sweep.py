@@ -75,7 +75,8 @@ def _plan(purpose: Purpose, sweep: SweepConfiguration, points: Sequence[SweepPoi
     )
     infeasible = [entry.point.number for entry in planned if entry.infeasible]
     without = f"; infeasible: {', '.join(map(str, infeasible))}" if infeasible else ""
-    print(f"{len(planned)} points are checked and planned{without}", flush=True)
+    points_are = "point is" if len(planned) == 1 else "points are"
+    print(f"{len(planned)} {points_are} checked and planned{without}", flush=True)
     return planned
 
 

@@ -65,8 +65,9 @@ class SweepRun:
             if entry.learned is not None:
                 point_to(entry.folder, entry.learned)
             entries.append(entry)
-        if len(entries) < len(self._planned):
-            print(f"{len(self._planned) - len(entries)} points are done already", flush=True)
+        done = len(self._planned) - len(entries)
+        if done:
+            print(f"{done} point{' is' if done == 1 else 's are'} done already", flush=True)
         return entries
 
     def _is_done(self, entry: PlannedPoint) -> bool:

@@ -13,7 +13,9 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 
 from neo.cli.main import main
+from neo.cli.sweep import exit_code
 from neo.cli.sweep_config import SweepConfiguration
+from neo.cli.sweep_rows import Row, RowStatus
 from neo.data.vocabulary import learn_schema
 from neo.launch.process import Outcome
 from neo.launch.summary import SUMMARY
@@ -47,6 +49,11 @@ def _interrupted(run_dir: Path) -> Outcome:
 def _signalled(run_dir: Path) -> Outcome:
     signal.raise_signal(signal.SIGTERM)
     raise AssertionError("the signal has to end the run")
+
+
+def _preempted(run_dir: Path) -> Outcome:
+    (run_dir / SUMMARY).write_text(json.dumps({**MEASURED, "status": "preempted"}))
+    return Outcome(True)
 
 
 class Sweeps:
@@ -96,38 +103,42 @@ def test_r34_points_after_a_failed_one_run_and_the_table_says_why(
     sweeps: Sweeps, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweeps.behaviours["1"] = _failed
-    assert sweeps.run("optim.sparse.lr=0.1,0.2", "seed=1,2") == 1
-    assert sweeps.started == ["0", "1", "2", "3"]
+    assert sweeps.run("optim.sparse.lr=0.1,0.2,0.3") == 1
+    assert sweeps.started == ["0", "1", "2"]
     assert sweeps.rows()[:2] == [
         {
-            "optim.sparse.lr": "0.1", "seed": "1", "status": "done", "auc": "0.75", "ne": "0.9", "log_loss": "0.55",
+            "optim.sparse.lr": "0.1", "status": "done", "auc": "0.75", "ne": "0.9", "log_loss": "0.55",
             "train_loss": "0.6", "samples_per_s": "1234.5", "step_time_s": "0.081", "steps": "5", "folder": "0",
             "error": "",
         },
         {
-            "optim.sparse.lr": "0.1", "seed": "2", "status": "failed", "auc": "", "ne": "", "log_loss": "",
+            "optim.sparse.lr": "0.2", "status": "failed", "auc": "", "ne": "", "log_loss": "",
             "train_loss": "", "samples_per_s": "", "step_time_s": "", "steps": "", "folder": "1",
             "error": "rank 1 failed: ValueError: table on fire",
         },
     ]  # fmt: skip
-    assert sweeps.statuses() == ["done", "failed", "done", "done"]
+    assert sweeps.statuses() == ["done", "failed", "done"]
     shown = capsys.readouterr()
     lines = [line.split() for line in shown.out.splitlines()]
-    assert ["0.1", "1", "done", "0.75000", "0.90000", "0.55000", "0.60000", "1,234", "81", "ms", "5", "0"] in lines
-    assert ["0.1", "2", "failed", "1"] in lines
+    assert ["0.1", "done", "0.75000", "0.90000", "0.55000", "0.60000", "1,234", "81", "ms", "5", "0"] in lines
+    assert ["0.2", "failed", "1"] in lines
     assert "\npoint 1 failed: rank 1 failed: ValueError: table on fire\n" in shown.out
-    assert shown.out.startswith("4 points are checked and planned\n")
+    assert shown.out.startswith("3 points are checked and planned\n")
     assert shown.out.endswith(f"sweep folder: {sweeps.folder} (sweep.csv, sweep.html)\n")
     assert "rank 1 failed" in (sweeps.folder / "sweep.html").read_text()
     assert not (sweeps.folder / SUMMARY).exists()
 
 
 def test_on_failure_stop(sweeps: Sweeps) -> None:
+    earlier = sweeps.folder / "1" / SUMMARY
+    earlier.parent.mkdir(parents=True)
+    earlier.write_text(json.dumps({**MEASURED, "status": "done"}))
     sweeps.behaviours["0"] = _failed
     assert sweeps.run("seed=1,2", "sweep.on_failure=stop") == 1
     assert sweeps.started == ["0"]
     assert sweeps.statuses() == ["failed", "not started"]
     assert sweeps.rows()[1]["error"] == "point 0 failed, and sweep.on_failure=stop"
+    assert not earlier.exists()  # What an earlier sweep left is not taken for a result.
 
 
 def test_r34_an_infeasible_point_is_a_row(sweeps: Sweeps) -> None:
@@ -138,46 +149,47 @@ def test_r34_an_infeasible_point_is_a_row(sweeps: Sweeps) -> None:
     assert "hardware.accelerator.hbm.capacity" in sweeps.rows()[0]["error"]
 
 
-@pytest.mark.parametrize("behaviour", [_interrupted, _signalled])
-def test_a_signal_ends_the_running_point_and_the_others_are_not_started(sweeps: Sweeps, behaviour: Behaviour) -> None:
-    sweeps.behaviours["1"] = behaviour
+@pytest.mark.parametrize(
+    ("behaviour", "status", "error"),
+    [
+        (_interrupted, "interrupted", "ended by SIGTERM"),
+        (_signalled, "interrupted", "ended by SIGTERM"),
+        (_preempted, "preempted", ""),
+    ],
+)
+def test_a_signal_ends_the_running_point_and_the_others_are_not_started(
+    sweeps: Sweeps, behaviour: Behaviour, status: str, error: str
+) -> None:
+    sweeps.behaviours["0"] = behaviour
     before = signal.getsignal(signal.SIGTERM)
-    assert sweeps.run("seed=1,2,3") == 1
-    assert signal.getsignal(signal.SIGTERM) == before
-    assert sweeps.started == ["0", "1"]
-    assert sweeps.statuses() == ["done", "interrupted", "not started"]
-    assert sweeps.rows()[1]["error"] == "ended by SIGTERM"
-    assert sweeps.rows()[2]["error"].startswith("the sweep was interrupted ")
-
-
-def test_a_preempted_point_ends_the_sweep_too(sweeps: Sweeps) -> None:
-    def preempted(run_dir: Path) -> Outcome:
-        (run_dir / SUMMARY).write_text(json.dumps({**MEASURED, "status": "preempted"}))
-        return Outcome(True)
-
-    sweeps.behaviours = {"0": preempted, "1": preempted}
     assert sweeps.run("seed=1,2") == 1
-    assert sweeps.statuses() == ["preempted", "not started"]
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert sweeps.started == ["0"]
+    first, second = sweeps.rows()
+    assert (first["status"], first["error"]) == (status, error)
+    assert second["status"] == "not started"
+    assert second["error"].startswith("the sweep was interrupted ")
 
 
-def test_what_an_earlier_sweep_left_is_not_taken_for_a_result(sweeps: Sweeps) -> None:
-    assert sweeps.run("seed=1,2") == 0
-    sweeps.behaviours["0"] = _failed
-    assert sweeps.run("seed=1,2", "sweep.on_failure=stop") == 1
-    assert sweeps.statuses() == ["failed", "not started"]
+def test_exit_codes() -> None:
+    def code(*statuses: RowStatus) -> int:
+        return exit_code([Row(0, (), status, Path()) for status in statuses])
+
+    assert code(RowStatus.DONE, RowStatus.INFEASIBLE) == 0
+    assert code(RowStatus.DONE, RowStatus.PREEMPTED) == 0  # A checkpoint holds what is left undone.
+    assert code(RowStatus.PREEMPTED, RowStatus.NOT_STARTED) == 1
+    assert [code(status) for status in (RowStatus.FAILED, RowStatus.INTERRUPTED, RowStatus.NOT_STARTED)] == [1, 1, 1]
 
 
 def test_a_resumed_sweep_leaves_out_what_is_done(sweeps: Sweeps, capsys: pytest.CaptureFixture[str]) -> None:
-    sweeps.behaviours["1"] = _failed
-    assert sweeps.run("seed=1,2") == 1
-    del sweeps.behaviours["1"]
+    assert sweeps.run("seed=1,2") == 0
+    other = sweeps.folder / "1" / SUMMARY
+    other.write_text(json.dumps({**json.loads(other.read_text()), "config_fingerprint": "of another configuration"}))
     capsys.readouterr()
     assert sweeps.run("seed=1,2", "sweep.resume=true") == 0
     assert sweeps.started == ["1"]
     assert sweeps.statuses() == ["done", "done"]
-    assert "1 points are done already\n" in capsys.readouterr().out
-    assert sweeps.run("seed=3,2", "sweep.resume=true") == 0  # Another configuration in the folder of point 0.
-    assert sweeps.started == ["0"]
+    assert "\n1 point is done already\n" in capsys.readouterr().out
 
 
 def _data(tmp_path: Path, *colors: str) -> tuple[str, ...]:
@@ -194,12 +206,12 @@ def test_points_with_the_same_data_learn_once(sweeps: Sweeps, tmp_path: Path, mo
 
     monkeypatch.setattr("neo.cli.shared_schema.learn_schema", counted)
     overrides = _data(tmp_path, "red", "blue", "red")
-    sweep = ["seed=1,2", "data.limit_samples=null,2", f"hydra.sweep.dir={sweeps.folder}"]
+    sweep = ["seed=1,2", "data.limit_samples=2", f"hydra.sweep.dir={sweeps.folder}"]
     assert main(["train", "-m", *sweep, *overrides, *HERE]) == 0
-    assert limits == [None, 2]
-    for point in range(4):
+    assert limits == [2]
+    for point in range(2):
         schema = json.loads((sweeps.folder / str(point) / "data_schema" / "schema.json").read_text())
-        assert schema["num_samples"] == (3, 2)[point % 2]
+        assert schema["num_samples"] == 2
     assert sorted(path.name for path in sweeps.folder.iterdir() if path.name.startswith(".")) == [".neo.lock"]
     assert not (sweeps.folder / "0" / ".shared_schema").exists()
 
@@ -270,12 +282,20 @@ def test_a_sweep_that_hydra_refuses(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+def test_a_sweeper_that_draws_its_points_is_refused(sweeps: Sweeps, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweeps.run("seed=1,2", "hydra.sweeper._target_=hydra_plugins.study.StudySweeper") == 2
+    assert capsys.readouterr().err.endswith(
+        "  hydra/sweeper: 'basic' draws its points while the sweep runs, and neo checks and plans all of them before "
+        "the first; leave it out\n"
+    )
+
+
 def test_points_go_to_a_launcher_in_batches(sweeps: Sweeps, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SweepConfiguration, "runs_here", property(lambda self: False))
     sweeps.behaviours["1"] = _failed
-    assert sweeps.run("seed=1,2,3", "hydra.sweeper.max_batch_size=2") == 1
-    assert sweeps.started == ["0", "1", "2"]
-    assert sweeps.statuses() == ["done", "failed", "done"]
+    assert sweeps.run("seed=1,2", "hydra.sweeper.max_batch_size=1") == 1
+    assert sweeps.started == ["0", "1"]
+    assert sweeps.statuses() == ["done", "failed"]
 
 
 def test_what_a_launcher_cannot_do_is_refused(
