@@ -63,8 +63,14 @@ def run_check(arguments: Sequence[str]) -> int:
     return int(any(finding.severity is not Severity.NOTE for finding in findings))
 
 
-def overrides_of(path: Path, given: Sequence[str]) -> list[str]:
-    """Return the overrides of a check: what is given, and before it what the files say where nothing is."""
+def overrides_of(path: Path, given: Sequence[str], *, tell: Callable[[str], None] = print) -> list[str]:
+    """Return the overrides of a check: what is given, and before it what the files say where nothing is.
+
+    Args:
+        path: The files.
+        given: The overrides as typed.
+        tell: Called with a line about each column that can play no role.
+    """
     values = {text.partition("=")[0]: text.partition("=")[2] for text in given}
     for key in ("data.path", "data.val_path"):
         if key in values:
@@ -80,6 +86,8 @@ def overrides_of(path: Path, given: Sequence[str]) -> list[str]:
         for key, names in zip(_COLUMN_KEYS, (roles.dense, roles.categorical, roles.lists), strict=True):
             if names:
                 added.append(f"{key}=[{','.join(map(_quoted, names))}]")
+        for name, kind in roles.unused:
+            tell(f"column '{name}' is left out: {kind} is neither a number nor an id")
     return [*added, *given]
 
 
@@ -143,7 +151,8 @@ def _dense_table(found: Survey) -> Table:
     )
     for name, facts in found.dense.items():
         share = f"{facts.missing / max(1, found.num_samples):.1%}"
-        numbers = (facts.smallest, facts.largest, facts.moments.mean, facts.moments.deviation)
+        deviation = 0.0 if facts.smallest == facts.largest else facts.moments.deviation
+        numbers = (facts.smallest, facts.largest, facts.moments.mean, deviation)
         table.add_row(name, share, *(f"{number:.6g}" for number in numbers))
     return table
 

@@ -126,6 +126,9 @@ def _sparse(data: DataSpec, name: str, facts: SparseFacts, rows: int | None) -> 
     if facts.problem:
         yield DataFinding(Severity.ERROR, name, facts.problem, "ids are whole numbers or text")
         return
+    if facts.wrong_weights.count:
+        problem = f"{_many(facts.wrong_weights)} whose weights are not finite, or not as many as its ids"
+        yield DataFinding(Severity.ERROR, name, problem, "give every id one number as its weight")
     total = facts.ids.total + facts.missing
     yield from _missing(name, facts.missing, total)
     if facts.ids.total == 0:

@@ -19,12 +19,13 @@ _PARQUET = (".parquet", ".pq", ".parq")
 
 @dataclass(frozen=True)
 class Roles:
-    """A role for every column that can play one."""
+    """A role for every column that can play one; ``unused`` are the others, with their types."""
 
     label: str
     dense: tuple[str, ...]
     categorical: tuple[str, ...]
     lists: tuple[str, ...]
+    unused: tuple[tuple[str, str], ...]
 
 
 def infer_reader(path: Path) -> str:
@@ -60,7 +61,7 @@ def infer_roles(path: Path, reader: str, *, label: str) -> Roles:
         schema = pq.read_schema(file) if reader == "parquet" else _csv_schema(file)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"'{file}' cannot be read: {(str(error).splitlines() or ['?'])[0]}") from None
-    dense, categorical, lists = [], [], []
+    dense, categorical, lists, unused = [], [], [], []
     for field in schema:
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         if field.name == label:
@@ -69,9 +70,11 @@ def infer_roles(path: Path, reader: str, *, label: str) -> Roles:
             lists.append(field.name)
         elif field.name in CRITEO_DENSE or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
             dense.append(field.name)
-        elif field.name in CRITEO_CATEGORICAL or is_text(kind) or is_number(kind):
+        elif field.name in CRITEO_CATEGORICAL or is_text(kind) or is_number(kind) or pa.types.is_null(kind):
             categorical.append(field.name)
-    return Roles(label, tuple(dense), tuple(categorical), tuple(lists))
+        else:
+            unused.append((field.name, str(field.type)))
+    return Roles(label, tuple(dense), tuple(categorical), tuple(lists), tuple(unused))
 
 
 def _csv_schema(file: Path) -> Any:

@@ -61,6 +61,7 @@ class SparseFacts:
     smallest: int | None = None
     largest: int | None = None
     outside: Faults = field(default_factory=Faults)
+    wrong_weights: Faults = field(default_factory=Faults)
     problem: str = ""
 
 
@@ -114,7 +115,7 @@ class _Block:
     def __init__(self, data: DataSpec, reader: Any, rows: ArrowRows) -> None:
         self._data = data
         self._reader = reader
-        self._raw = rows
+        self._raw = self._checked = rows
         self._row_hashes: Hashes = np.zeros(len(rows), dtype=np.uint64)
 
     def _place(self, position: int) -> str:
@@ -127,6 +128,7 @@ class _Block:
         except DataError as error:
             found.unchecked_blocks = found.unchecked_blocks or str(error)
             return
+        self._checked = rows
         self._labels(rows, found)
         for name, dense in found.dense.items():
             if not dense.problem:
@@ -192,7 +194,19 @@ class _Block:
             self._range(elements, distinct, name, facts, limit, place)
         elif limit is not None and len(distinct):  # texts that spell whole numbers
             self._range(elements, pa.array(to_integers(distinct, name, place)[0]), name, facts, limit, place)
+        self._weights(bags, name, facts)
         self._mix_bags(bags, name)
+
+    def _weights(self, bags: Bags, name: str, facts: SparseFacts) -> None:
+        column = self._data.list_weights[self._data.lists.index(name)] if name in self._data.lists else None
+        if column is None:
+            return
+        given = self._bags_of(self._checked.column(column), column)
+        facts.wrong_weights.add(given.lengths != bags.lengths, self._place)
+        values = to_floats(given.elements, column, self._place)
+        known = ~_nulls(given.elements)
+        wrong = known & ~(np.abs(values) <= _MAX_FLOAT32)
+        facts.wrong_weights.add(wrong, lambda element: self._place(given.row(element)))
 
     def _range(
         self, elements: Any, distinct: Any, name: str, facts: SparseFacts, limit: int | None, place: Place
@@ -208,6 +222,9 @@ class _Block:
     def _bags(self, array: Any, name: str) -> Bags:
         if name not in self._data.lists:
             return Bags(np.ones(len(array), dtype=np.int64), array)
+        return self._bags_of(array, name)
+
+    def _bags_of(self, array: Any, name: str) -> Bags:
         return to_bags(array, name, self._place, None if self._data.name == "parquet" else "|")
 
     def _mix_bags(self, bags: Bags, name: str) -> None:

@@ -89,3 +89,15 @@ def test_the_columns_of_criteo_are_known_in_parquet(tmp_path: Path) -> None:
     path = tmp_path / "day_0.parquet"
     pq.write_table(pa.table({"label": [1], "I1": pa.array([1], pa.int32()), "C1": pa.array([7], pa.uint32())}), path)
     assert overrides_of(path, [])[2:] == ["data.label='label'", "data.dense=['I1']", "data.categorical=['C1']"]
+
+
+def test_columns_without_a_role_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"label": [1], "a": [1], "when": pa.array([0], pa.timestamp("ms"))}), path)
+    told: list[str] = []
+    assert overrides_of(path, [], tell=told.append)[-1] == "data.categorical=['a']"
+    assert told == ["column 'when' is left out: timestamp[ms] is neither a number nor an id"]
+    path = tmp_path / "empty.csv"
+    path.write_text("label,a\n")
+    assert main(["data", "check", str(path)]) == 1
+    assert "empty.csv' is empty: it holds no samples" in capsys.readouterr().err

@@ -167,3 +167,19 @@ def test_statistics_hold_every_occurrence(tmp_path: Path) -> None:
     assert first.share_of_top(2) == pytest.approx(3121 / first.num_ids)
     assert first.share_of_top(10**9) == 1.0
     assert (second.num_distinct, second.zipf_exponent, second.counts) == (1, None, (ids.size,))
+
+
+def test_weights_that_do_not_fit_their_ids(tmp_path: Path) -> None:
+    path = tmp_path / "data.parquet"
+    good = {"y": [0, 1, 1], "a": [[1, 2], [3], []], "w": [[0.5, None], [1.0], []]}
+    config = DataConfig(name="parquet", path=str(path), label="y", lists=["a"], list_weights=["w"])
+    texts = []
+    for weights in (good["w"], [[0.5, 1.0], [float("inf")], []], [[0.5], [1.0], []]):
+        pq.write_table(pa.table({**good, "w": weights}), path)
+        spec = config.to_spec()
+        found = survey(spec, table_rows=None, progress=lambda done, total: None)
+        texts.append([str(finding) for finding in diagnose(spec, found, None)])
+    assert texts[0] == []
+    for found_texts, row in zip(texts[1:], (1, 0), strict=True):
+        (text,) = found_texts
+        assert text.startswith("error: column 'a': 1 value (first: ") and f"row {row}) whose weights are not" in text
