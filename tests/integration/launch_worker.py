@@ -31,6 +31,13 @@ def body(run_dir: Path) -> None:
         os._exit(7)
     if action == "wait":
         dist.all_reduce(torch.ones(1))
+    if action == "leave":  # as a training does that is asked to end, once it has saved
+        left: list[int] = []
+        signal.signal(signal.SIGTERM, lambda number, frame: left.append(number))
+        (run_dir / f"listens_{rank}").touch()
+        while not left:
+            time.sleep(0.05)
+        (run_dir / f"left_{rank}").touch()
     if action == "sleep":
         time.sleep(120)
 

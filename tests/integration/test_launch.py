@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from torch.distributed.elastic.multiprocessing import SignalException
 
+from neo.launch.elastic import PassOn
 from neo.launch.process import Outcome, run_workers
 from neo.launch.spec import LaunchSpec
 
@@ -86,10 +88,10 @@ def test_r36_a_rank_that_leaves_without_a_word_is_named(tmp_path: Path) -> None:
     _assert_gone(tmp_path)
 
 
-def _start_parent(run_dir: Path) -> "subprocess.Popen[str]":
-    (run_dir / "script.json").write_text(json.dumps({"0": "sleep", "1": "sleep"}))
+def _start_parent(run_dir: Path, action: str = "sleep", *flags: str) -> "subprocess.Popen[str]":
+    (run_dir / "script.json").write_text(json.dumps({"0": action, "1": action}))
     parent = subprocess.Popen(
-        [sys.executable, "-m", "launch_parent", str(run_dir)],
+        [sys.executable, "-m", "launch_parent", str(run_dir), *flags],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -111,12 +113,32 @@ def test_workers_end_when_the_parent_is_killed(tmp_path: Path) -> None:
     parent.stdout.close()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_all_ranks_and_is_told(tmp_path: Path, number: signal.Signals) -> None:
-    parent = _start_parent(tmp_path)
+@pytest.mark.parametrize(("number", "flags"), [(signal.SIGINT, ["preemptible"]), (signal.SIGTERM, [])])
+def test_a_signal_ends_all_ranks_and_is_told(tmp_path: Path, number: signal.Signals, flags: list[str]) -> None:
+    parent = _start_parent(tmp_path, "sleep", *flags)
     parent.send_signal(number)
     shown, _ = parent.communicate(timeout=30)
     assert f"interrupted_by='{number.name}'" in shown
     assert f"ended by {number.name}" in shown
     assert "death signal" not in shown
     _assert_gone(tmp_path)
+
+
+def test_a_preemptible_run_is_told_of_sigterm_and_ends_by_itself(tmp_path: Path) -> None:
+    parent = _start_parent(tmp_path, "leave", "preemptible")
+    until = time.monotonic() + 60
+    while len(list(tmp_path.glob("listens_*"))) < 2:
+        assert time.monotonic() < until, "workers do not listen"
+        time.sleep(0.05)
+    parent.send_signal(signal.SIGTERM)
+    shown, _ = parent.communicate(timeout=30)
+    assert len(list(tmp_path.glob("left_*"))) == 2
+    assert str(Outcome(done=True)) in shown
+    _assert_gone(tmp_path)
+
+
+def test_sigterm_before_all_workers_are_there_ends_the_run(tmp_path: Path) -> None:
+    (tmp_path / "errors").mkdir()
+    (tmp_path / "errors" / "pid_0").write_text(str(os.getpid()))
+    with pytest.raises(SignalException, match="ended before the training"):
+        PassOn(tmp_path, num_processes=2)(signal.SIGTERM, None)

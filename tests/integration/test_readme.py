@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_readme_has_the_commands() -> None:
-    assert len(COMMANDS) == 20, COMMANDS
+    assert len(COMMANDS) == 21, COMMANDS
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ from neo.checkpoint.manifest import read_manifest
 from neo.checkpoint.store import load_rest, read_table
 from neo.config.run_config import RunConfig
 from neo.data.batch import Batch
-from neo.errors import CheckpointError
+from neo.errors import CheckpointError, ConfigError
 from neo.strategy.callbacks import StepMeter
 from neo.strategy.lightning_module import RecommendationModule
 from neo.strategy.run import run_training
@@ -258,3 +259,21 @@ def train_on_a_full_disk(config: RunConfig, run_dir: Path) -> None:
 
     with mock.patch.object(os, "fsync", full):
         run_training(config, run_dir=run_dir)
+
+
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_loads(
+    worker_pool: WorkerPool, tmp_path: Path, clicks: str, uninterrupted: tuple[Path, dict[str, Any]]
+) -> None:
+    folder = shutil.copytree(uninterrupted[0] / "checkpoints", tmp_path / "checkpoints", symlinks=True)
+    damaged = folder / "step_000016" / "rest.pt"
+    flipped = bytearray(damaged.read_bytes())
+    flipped[len(flipped) // 2] ^= 1
+    damaged.write_bytes(flipped)
+    with pytest.raises(CheckpointError, match=r"step_000016.*rest\.pt"):
+        run(worker_pool, tmp_path / "damaged", 2, clicks, checkpoint={"resume": str(folder)})
+    cut = folder / "step_000015" / "rest.pt"
+    cut.write_bytes(cut.read_bytes()[:-1])
+    with pytest.raises(ConfigError, match=r"checkpoint\.resume: .*step_000015' is damaged: rest\.pt has"):
+        prepared(tmp_path / "cut", 2, clicks, checkpoint={"resume": str(folder / "step_000015")})
+    summary = run(worker_pool, tmp_path / "run", 2, clicks, checkpoint={"resume": str(folder / "step_000012")})
+    assert summary["val"] == uninterrupted[1]["val"]

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
@@ -120,7 +121,7 @@ def _write_vocabulary(source: Path, target: Path) -> None:
             for begin in range(0, len(ids), _VOCABULARY_ROWS):
                 part = ids.slice(begin, _VOCABULARY_ROWS)
                 first = FIRST_KNOWN_ROW + begin
-                writer.write_table(pa.table([part, pa.array(range(first, first + len(part)))], schema=kind))
+                writer.write_table(pa.table([part, np.arange(first, first + len(part))], schema=kind))
 
 
 def _card(

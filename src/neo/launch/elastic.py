@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     logging.disable(logging.ERROR)
     signals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
     if asked.preemptible:
-        signal.signal(signal.SIGTERM, _PassOn(asked.run_dir, asked.processes))
+        signal.signal(signal.SIGTERM, PassOn(asked.run_dir, asked.processes))
         signals = signals.removeprefix("SIGTERM,")
     config = LaunchConfig(
         min_nodes=1,
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-class _PassOn:
+class PassOn:
     """Passes SIGTERM on to the workers, which end when they have saved; before all of them are there, ends the run."""
 
     def __init__(self, run_dir: Path, num_processes: int) -> None:
@@ -91,6 +91,11 @@ class _PassOn:
         self._num_processes = num_processes
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Handle the signal.
+
+        Raises:
+            SignalException: Not all workers are there; the engine ends those that are.
+        """
         pids = living_workers(self._run_dir)
         if len(pids) < self._num_processes:
             raise SignalException("ended before the training", signal.Signals(number))

@@ -66,7 +66,7 @@ def test_a_removal_that_is_broken_off_leaves_no_half_checkpoint(
     def killed(path: Path, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("shutil.rmtree", killed)
+    monkeypatch.setattr("neo.checkpoint.keep.shutil.rmtree", killed)
     with pytest.raises(KeyboardInterrupt):
         tidy(tmp_path, Keep(1, 1, None))
     monkeypatch.undo()

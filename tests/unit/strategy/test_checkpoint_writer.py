@@ -84,7 +84,7 @@ def test_a_step_with_a_validation_is_saved_after_it(tmp_path: Path, notice: Sigt
 
 def test_by_time(tmp_path: Path, notice: SigtermNotice, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 10_000, 25))  # every look at the clock is 25 s later
-    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("neo.strategy.checkpoint_writer.time.monotonic", lambda: next(clock))
     # Step 3 looks 75 s after the start and is saved at 100 s; step 4 looks at 125 s and 150 s, step 5 at 175 s.
     assert run(writer_of(tmp_path, notice, every_minutes=1.0, at_end=False), FakeTrainer(), 6) == [3, 5]
 
