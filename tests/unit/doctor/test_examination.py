@@ -88,3 +88,17 @@ def test_fbgemm_of_the_right_version_that_does_not_load(monkeypatch: pytest.Monk
     check = examination.fbgemm_check(1)
     assert check.found == "ImportError: undefined symbol: _ZN3c10"
     assert check.fix.startswith("install a pair that is known to work (torch 2.13 with fbgemm 1.8)")
+
+
+@pytest.mark.parametrize("loads", [True, False])
+def test_a_lookup_that_fails_is_told_with_its_cause_once(
+    loads: bool, monkeypatch: pytest.MonkeyPatch, seen: Seen, tmp_path: Path
+) -> None:
+    def probe(name: str, arguments: Sequence[str], *, fix: str, timeout_s: float) -> Check:
+        broken = list(arguments)[:2] == ["lookup", "fbgemm"] or (arguments[0] == "import" and not loads)
+        return Check(name, State.FAIL if broken else State.OK, "torch 2.13.0", fix)
+
+    monkeypatch.setattr(examination, "run_probe", probe)
+    monkeypatch.setattr(examination, "fbgemm_status", lambda: FbgemmStatus(True))
+    failed = [check.name for check in examination.examine(tmp_path, timeout_s=1) if check.state is State.FAIL]
+    assert failed == ["lookup fbgemm on cpu" if loads else "torch and fbgemm"]
