@@ -117,7 +117,8 @@ def content(checkpoint: Path) -> dict[str, Any]:
     """Return tables and dense part of an undamaged checkpoint."""
     verify(checkpoint)
     tables = {entry.key: read_table(checkpoint, entry) for entry in read_manifest(checkpoint).tables}
-    return tables | load_rest(checkpoint)["state_dict"]
+    dense: dict[str, Any] = load_rest(checkpoint)["state_dict"]
+    return tables | dense
 
 
 def differing(one: Path, other: Path) -> list[str]:
