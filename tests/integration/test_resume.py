@@ -136,7 +136,7 @@ def test_a_resumed_run_ends_bit_equal(
     assert logged.count("\n") == 1 + sum(1 for at in (4, 8, 12, 16) if at > step) + (2 if step < 8 else 1)
 
 
-@pytest.mark.parametrize(("world_size", "sharding"), [(1, "column_wise"), (3, "table_wise"), (4, "row_wise")])
+@pytest.mark.parametrize(("world_size", "sharding"), [(1, "column_wise"), (4, "row_wise")])
 def test_under_another_world_and_plan_it_ends_equal(
     worker_pool: WorkerPool,
     tmp_path: Path,

@@ -43,7 +43,7 @@ def _assert_done(run_dir: Path) -> None:
 
 
 def _folders(base: Path) -> list[Path]:
-    return sorted(path.parent for path in base.rglob("resolved.yaml"))
+    return sorted(path.parent for path in base.rglob("summary.json"))
 
 
 def test_train_starts_its_workers_and_ends_with_a_summary(tmp_path: Path) -> None:

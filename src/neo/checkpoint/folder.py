@@ -94,9 +94,11 @@ def file_entry(path: Path) -> FileEntry:
 def _wrong_sizes(path: Path, files: Mapping[str, FileEntry]) -> list[str]:
     wrong = []
     for name, entry in files.items():
-        file = path / name
-        if not file.is_file():
+        try:
+            num_bytes = (path / name).stat().st_size
+        except OSError:  # Another process may be removing an old checkpoint while this one looks.
             wrong.append(f"{name} is missing")
-        elif file.stat().st_size != entry.num_bytes:
-            wrong.append(f"{name} has {file.stat().st_size} bytes, not {entry.num_bytes}")
+            continue
+        if num_bytes != entry.num_bytes:
+            wrong.append(f"{name} has {num_bytes} bytes, not {entry.num_bytes}")
     return wrong

@@ -20,6 +20,7 @@ from neo.errors import ConfigError, Finding, InfeasiblePlanError, NeoError
 from neo.launch.environment import RankEnvironment, rank_environment
 from neo.launch.meeting import announce, await_announcement, forget, signs_of_life
 from neo.launch.process import become_worker, run_workers
+from neo.launch.sign_in import await_end_of_workers
 from neo.launch.summary import RunFacts, Status, complete_summary, write_facts
 from neo.models.spec import EMBEDDINGS_PATH, tables_of
 from neo.ops.spec import Device
@@ -65,6 +66,8 @@ def _train_here(config: DictConfig, run_dir: Path) -> int:
 
 
 def _train_in(config: DictConfig, run_dir: Path) -> int:
+    if left := await_end_of_workers(run_dir):
+        raise NeoError(f"workers of an earlier run in {run_dir} are still there (processes {left}); end them first")
     clear(run_dir)
     run = resolve(config)
     start = make_start(run, run_dir)

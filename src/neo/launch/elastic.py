@@ -17,8 +17,8 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from neo.launch.failures import FOLDER, ProcessEnd, write_process_ends
+from neo.launch.sign_in import signed_in
 from neo.launch.watchdog import start_watchdog
-from neo.launch.worker import living_workers
 
 _LOCALHOST = "127.0.0.1"
 
@@ -96,7 +96,7 @@ class PassOn:
         Raises:
             SignalException: Not all workers are there; the engine ends those that are.
         """
-        pids = living_workers(self._run_dir)
+        pids = signed_in(self._run_dir)
         if len(pids) < self._num_processes:
             raise SignalException("ended before the training", signal.Signals(number))
         for pid in pids:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from neo.launch.failures import FOLDER, report_to_torchrun, write_rank_failure
+from neo.launch.failures import report_to_torchrun, write_rank_failure
+from neo.launch.sign_in import sign_in
 from neo.launch.summary import SUMMARY, Status, complete_summary
 from neo.launch.watchdog import start_watchdog
 
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str], body: Callable[[Path], None] | None = None) -
     launched_by_neo = len(arguments) > 1
     if launched_by_neo:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell's background jobs would ignore it.
-        _sign_in(run_dir)
+        sign_in(run_dir, _rank())
     start_watchdog(int(arguments[1]) if launched_by_neo else os.getppid())
     try:
         (_train if body is None else body)(run_dir)
@@ -36,20 +37,6 @@ def main(arguments: Sequence[str], body: Callable[[Path], None] | None = None) -
             complete_summary(run_dir, Status.DONE)
     except BaseException as error:
         _fail(run_dir, error, launched_by_neo=launched_by_neo)
-
-
-def _sign_in(run_dir: Path) -> None:
-    """Leave this process's id for the engine, which does not learn it from the library that starts workers."""
-    path = run_dir / FOLDER / f"pid_{_rank()}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}")
-    draft.write_text(str(os.getpid()), encoding="utf-8")
-    draft.replace(path)
-
-
-def living_workers(run_dir: Path) -> list[int]:
-    """Return the process ids of the workers on this host that have begun to work in the run folder."""
-    return [int(path.read_text(encoding="utf-8")) for path in sorted((run_dir / FOLDER).glob("pid_*"))]
 
 
 def _train(run_dir: Path) -> None:

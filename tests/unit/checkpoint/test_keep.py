@@ -109,3 +109,10 @@ def test_a_later_validation_is_written_into_the_checkpoint(tmp_path: Path) -> No
     assert read_manifest(path).facts.val == {"auc": 0.7}
     assert complete_checkpoints(tmp_path) == [path]
     assert names(tmp_path) == ["step_000005"]
+
+
+def test_a_file_that_goes_while_it_is_looked_at_makes_the_checkpoint_incomplete(tmp_path: Path) -> None:
+    path = save(tmp_path, 5)
+    (path / "tables.bin").unlink()
+    (path / "tables.bin").symlink_to("nowhere")
+    assert complete_checkpoints(tmp_path) == []
