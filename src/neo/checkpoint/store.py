@@ -7,7 +7,8 @@ happens before that leaves earlier checkpoints as they were.
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,8 +30,27 @@ from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
 from neo.versions import installed_versions
 
 T = TypeVar("T")
-Collections = Mapping[str, EmbeddingBagCollection]
-Keys = Mapping[str, Mapping[str, str]]  # collection's path -> table's name -> plan key
+
+
+@dataclass(frozen=True)
+class ModelTables:
+    """All sharded tables of a model on this rank.
+
+    Attributes:
+        collections: By their path in the model.
+        keys: The plan key of each table's name, by the path of its collection.
+        entries: What a manifest says of each table.
+    """
+
+    collections: Mapping[str, EmbeddingBagCollection]
+    keys: Mapping[str, Mapping[str, str]]
+    entries: tuple[TableEntry, ...]
+
+    def __iter__(self) -> Iterator[tuple[EmbeddingBagCollection, Mapping[str, str]]]:
+        """Yield each collection with the plan keys of its tables."""
+        for path, collection in self.collections.items():
+            yield collection, self.keys[path]
+
 
 TORCH_TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 _TABLES, _REST = "tables", "rest.pt"
@@ -39,10 +59,8 @@ _STEPS = "sparse_steps"
 
 def save_checkpoint(
     path: Path,
+    tables: ModelTables,
     *,
-    collections: Collections,
-    keys: Keys,
-    entries: tuple[TableEntry, ...],
     rest: Mapping[str, Any],
     facts: Facts,
     copies: Mapping[str, Path],
@@ -52,9 +70,7 @@ def save_checkpoint(
 
     Args:
         path: Its folder; an existing one is replaced once the new one is complete.
-        collections: The sharded tables, by their path in the model.
-        keys: The plan keys of their tables.
-        entries: What the manifest says of them.
+        tables: The sharded tables.
         rest: Everything that is equal on all ranks; rank 0's is written, and read back with ``weights_only=True``.
         facts: Of the run, for the manifest.
         copies: More files and folders to be kept with it, by their name there.
@@ -68,19 +84,19 @@ def save_checkpoint(
         _together(collectives, path, lambda: _begin(draft) if collectives.rank == 0 else None)
         blocks = [
             block
-            for name, collection in collections.items()
+            for collection, keys in tables
             for block in blocks_to_write(
-                collection, by_table(entries, keys[name]), rank=collectives.rank, world_size=collectives.world_size
+                collection, by_table(tables.entries, keys), rank=collectives.rank, world_size=collectives.world_size
             )
         ]
-        steps = {name: collection.engine.num_steps for name, collection in collections.items()}
+        steps = {name: collection.engine.num_steps for name, collection in tables.collections.items()}
         _together(collectives, path, lambda: _write_tables(draft, blocks))
         _together(collectives, path, lambda: _write_rest(draft, {**rest, _STEPS: steps}, copies, collectives.rank))
         files = _together(collectives, path, lambda: _share_of_files(draft, collectives))
         manifest = Manifest(
             facts=facts,
             world_size=collectives.world_size,
-            tables=entries,
+            tables=tables.entries,
             files={name: entry for part in files for name, entry in sorted(part.items())},
             versions=installed_versions(),
         )
@@ -93,10 +109,8 @@ def save_checkpoint(
 
 def load_tables(
     path: Path,
+    tables: ModelTables,
     *,
-    collections: Collections,
-    keys: Keys,
-    entries: tuple[TableEntry, ...],
     collectives: Collectives,
     weights_only: bool = False,
 ) -> None:
@@ -104,9 +118,7 @@ def load_tables(
 
     Args:
         path: A complete checkpoint.
-        collections: The sharded tables, by their path in the model.
-        keys: The plan keys of their tables.
-        entries: What a manifest of these tables would say.
+        tables: The sharded tables.
         collectives: All ranks.
         weights_only: Leave optimizer states and step counts as they are; optimizer and type of weights may differ.
 
@@ -115,13 +127,13 @@ def load_tables(
             tables has changed.
     """
     manifest = read_manifest(path)
-    if differing := differences(manifest.tables, entries, weights_only=weights_only):
+    if differing := differences(manifest.tables, tables.entries, weights_only=weights_only):
         raise CheckpointError("\n  ".join([f"'{path}' is a checkpoint of another model:", *differing]))
     _together(collectives, path, lambda: _verify_share(path, manifest, collectives), doing="read")
     blocks: list[Block] = []
     merges = []
-    for name, collection in collections.items():
-        saved, wanted = by_table(manifest.tables, keys[name]), by_table(entries, keys[name])
+    for collection, keys in tables:
+        saved, wanted = by_table(manifest.tables, keys), by_table(tables.entries, keys)
         own_blocks, own_merges = blocks_to_read(collection, saved, wanted, weights_only=weights_only)
         blocks += own_blocks
         merges += own_merges
@@ -130,7 +142,7 @@ def load_tables(
         merge.run()
     if not weights_only:
         steps = load_rest(path)[_STEPS]
-        for name, collection in collections.items():
+        for name, collection in tables.collections.items():
             collection.engine.set_num_steps(steps[name])
 
 

@@ -19,8 +19,8 @@ from typing_extensions import override
 
 from neo.checkpoint.compare import table_entries
 from neo.checkpoint.folder import find_checkpoint
-from neo.checkpoint.manifest import Facts, TableEntry
-from neo.checkpoint.store import load_rest, load_tables, save_checkpoint
+from neo.checkpoint.manifest import Facts
+from neo.checkpoint.store import ModelTables, load_rest, load_tables, save_checkpoint
 from neo.comms.collectives import TorchCollectives, Traffic
 from neo.comms.spec import CommsSpec
 from neo.data.spec import Uneven
@@ -276,9 +276,7 @@ class NeoStrategy(DDPStrategy):
         facts = Facts(trainer.global_step, trainer.current_epoch, plan_fingerprint=self.plan_fingerprint)
         save_checkpoint(
             Path(filepath),
-            collections=self._collections,
-            keys=self._keys,
-            entries=self._entries,
+            self._tables,
             rest=checkpoint,
             facts=facts if self.checkpoint_facts is None else self.checkpoint_facts(),
             copies=self.checkpoint_copies,
@@ -326,29 +324,22 @@ class NeoStrategy(DDPStrategy):
 
     def _load(self, path: Path, rest: Mapping[str, Any], *, weights_only: bool, strict: bool) -> None:
         assert self.lightning_module is not None
-        load_tables(
-            path,
-            collections=self._collections,
-            keys=self._keys,
-            entries=self._entries,
-            collectives=TorchCollectives(),
-            weights_only=weights_only,
-        )
+        load_tables(path, self._tables, collectives=TorchCollectives(), weights_only=weights_only)
         try:
             self.lightning_module.load_state_dict(rest["state_dict"], strict=strict)
         except RuntimeError as error:
             raise CheckpointError(f"'{path}' is a checkpoint of another model: {error}") from None
 
     @property
-    def _keys(self) -> dict[str, dict[str, str]]:
-        return {path: plan_keys(path, collection) for path, collection in self._collections.items()}
-
-    @property
-    def _entries(self) -> tuple[TableEntry, ...]:
-        """What a checkpoint says of the tables."""
+    def _tables(self) -> ModelTables:
+        """The tables as a checkpoint sees them."""
         collections = self._collections
         plan, semantics = self._executed
-        return table_entries(tables_by_key(collections), optimizers_by_key(collections), plan=plan, semantics=semantics)
+        entries = table_entries(
+            tables_by_key(collections), optimizers_by_key(collections), plan=plan, semantics=semantics
+        )
+        keys = {path: plan_keys(path, collection) for path, collection in collections.items()}
+        return ModelTables(collections, keys, entries)
 
 
 def _check_semantics(plan: ShardingPlan, asked: ColumnWiseSemantics | None) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from neo.checkpoint.compare import table_entries
 from neo.checkpoint.manifest import Facts
-from neo.checkpoint.store import load_tables, save_checkpoint
+from neo.checkpoint.store import ModelTables, load_tables, save_checkpoint
 from neo.comms.collectives import Collectives
 from neo.comms.spec import CommsSpec
 from neo.data.batch import SparseFeatures
@@ -177,9 +177,7 @@ def _through_checkpoint(
     keys = {"": {name: name for name in tables}}
     save_checkpoint(
         path,
-        collections={"": before},
-        keys=keys,
-        entries=entries,
+        ModelTables({"": before}, keys, entries),
         rest={},
         facts=Facts(step=before.engine.num_steps),
         copies={},
@@ -189,7 +187,7 @@ def _through_checkpoint(
         for _, weight, states in after.engine.local_shards(index):
             for tensor in (weight, *states.values()):
                 tensor.fill_(7.0)
-    load_tables(path, collections={"": after}, keys=keys, entries=entries, collectives=collectives)
+    load_tables(path, ModelTables({"": after}, keys, entries), collectives=collectives)
     return after
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from neo.checkpoint.compare import differences, table_entries
 from neo.checkpoint.folder import complete_checkpoints, find_checkpoint, step_name, verify
 from neo.checkpoint.manifest import Facts, TableEntry, read_manifest
-from neo.checkpoint.store import load_rest, load_tables, read_table, save_checkpoint
+from neo.checkpoint.store import ModelTables, load_rest, load_tables, read_table, save_checkpoint
 from neo.comms.collectives import TorchCollectives
 from neo.data.batch import SparseFeatures
 from neo.errors import CheckpointError
@@ -57,12 +57,13 @@ class Model:
             seed=dist.get_world_size(),  # what is loaded must not be there already
             column_wise_semantics=ColumnWiseSemantics(semantics),
         )
-        self.entries = table_entries(
+        entries = table_entries(
             {f"model.emb.{table.name}": table for table in TABLES},
             keyed(optimizer),
             plan=plan,
             semantics=ColumnWiseSemantics(semantics),
         )
+        self.tables = ModelTables({"model.emb": self.collection}, KEYS, entries)
 
     def train(self, steps: range) -> None:
         rank, world_size = self.collectives.rank, self.collectives.world_size
@@ -76,9 +77,7 @@ class Model:
     def save(self, path: Path, rest: dict[str, object] | None = None) -> None:
         save_checkpoint(
             path,
-            collections={"model.emb": self.collection},
-            keys=KEYS,
-            entries=self.entries,
+            self.tables,
             rest=rest or {},
             facts=Facts(step=3, samples=6),
             copies={},
@@ -88,9 +87,7 @@ class Model:
     def load(self, path: Path, *, weights_only: bool = False) -> None:
         load_tables(
             path,
-            collections={"model.emb": self.collection},
-            keys=KEYS,
-            entries=self.entries,
+            self.tables,
             collectives=self.collectives,
             weights_only=weights_only,
         )
