@@ -244,10 +244,10 @@ def test_criteo_files_without_labels(labelled: bool, learn: Any, write_text: Any
             list(make_loader(spec, schema, **common) or ())
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_an_epoch_goes_on_at_any_sample_with_any_batch_size(case: Any, shuffle: bool) -> None:
+@pytest.mark.parametrize(("shuffle", "workers"), [(True, 0), (True, 2), (False, 2)])
+def test_an_epoch_goes_on_at_any_sample_with_any_batch_size(case: Any, shuffle: bool, workers: int) -> None:
     spec, schema = case
-    spec = replace(spec, shuffle=shuffle)
+    spec = replace(spec, shuffle=shuffle, num_workers=workers)
 
     def loader(size: int, rank: int = 0, world_size: int = 1) -> GlobalBatchLoader:
         made = make_loader(
