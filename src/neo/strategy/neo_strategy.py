@@ -13,6 +13,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.types import STEP_OUTPUT
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 from typing_extensions import override
@@ -42,6 +43,7 @@ from neo.strategy.collections import (
     tables_by_key,
 )
 from neo.strategy.epoch_loader import EpochLoader
+from neo.strategy.ordered_sum import sum_in_rank_order
 from neo.strategy.rank_sampler import deal_over_ranks
 from neo.strategy.traffic import TrafficBytes
 from neo.strategy.trainer_check import check_trainer, refuse_clipping
@@ -199,8 +201,12 @@ class NeoStrategy(DDPStrategy):
 
     @override
     def _register_ddp_hooks(self) -> None:
-        if self.model is not self.lightning_module:
-            super()._register_ddp_hooks()
+        if self.model is self.lightning_module:
+            return
+        super()._register_ddp_hooks()
+        if self.root_device.type == "cpu" and self.world_size > 2:
+            assert isinstance(self.model, DistributedDataParallel)
+            self.model.register_comm_hook(dist.group.WORLD, sum_in_rank_order)
 
     @override
     def training_step(self, *args: Any, **kwargs: Any) -> STEP_OUTPUT:

@@ -181,7 +181,7 @@ class DecayWithoutRate(ReferencePooledLookup):
 
 class NoBiasCorrection(ReferencePooledLookup):
     def step(self, values: Tensor, offsets: Tensor, weights: Tensor | None, gradient: Tensor, lr: float) -> None:
-        self._steps = 10**9
+        self.num_steps = 10**9
         super().step(values, offsets, weights, gradient, lr)
 
 
