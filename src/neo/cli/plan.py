@@ -50,6 +50,11 @@ def plan(config: DictConfig, run_dir: Path) -> int:
     write_plan(run_dir / "plan.json", planned.plan, planned.fingerprint)
     write_json(run_dir / "estimate.json", _estimate(planned, wall_s))
     print(f"planned for: {run.hardware.label()}")
+    if run.trainer.devices is not None:
+        print(
+            f"trainer.devices={run.trainer.devices} changes no plan of a machine: write "
+            f"hardware.accelerators_per_node=… and hardware.num_nodes=… for another number of accelerators"
+        )
     print(plan_report(planned.view), end="")
     print(f"run folder: {run_dir}")
     return 0

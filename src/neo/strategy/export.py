@@ -32,6 +32,8 @@ def run_export(config: RunConfig, job: Job, *, run_dir: Path) -> None:
     export_model(config, job.checkpoint, job.out, dtype=job.dtype, console=console)
     if job.num_samples:
         count = write_samples(config, job)
+        if count < job.num_samples:
+            console.print(f"there are only {count:,} validation samples; all of them were written", highlight=False)
         card = json.loads((job.out / CARD).read_text(encoding="utf-8")) | {"samples": count}
         (job.out / CARD).write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
         (job.out / README).write_text(readme_of(card), encoding="utf-8")

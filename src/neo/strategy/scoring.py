@@ -141,6 +141,7 @@ class _Progress(Callback):
         self._total = _length(loader)
         self._bar: Progress | None = None
         self._shown_s = 0.0
+        self._unsaid = ""  # the last line that came too soon after another
 
     @override
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -170,12 +171,16 @@ class _Progress(Callback):
 
     @override
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Leave the bar as it is."""
+        """Leave the bar as it is; say how it ended where lines were printed."""
+        if self._unsaid:
+            self._console.print(self._unsaid, highlight=False)
         self._stop()
 
     @override
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Leave the bar as it is."""
+        """Leave the bar as it is; say how it ended where lines were printed."""
+        if self._unsaid:
+            self._console.print(self._unsaid, highlight=False)
         self._stop()
 
     @override
@@ -194,10 +199,13 @@ class _Progress(Callback):
     def _show(self, trainer: pl.Trainer, done: int) -> None:
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=done)
-        elif trainer.is_global_zero and time.monotonic() - self._shown_s >= _LINE_EVERY_S:
-            self._shown_s = time.monotonic()
+        elif trainer.is_global_zero:
             of_total = "" if self._total is None else f"/{self._total}"
-            self._console.print(f"{self._doing}: batch {done}{of_total}", highlight=False)
+            self._unsaid = f"{self._doing}: batch {done}{of_total}"
+            if time.monotonic() - self._shown_s >= _LINE_EVERY_S:
+                self._shown_s = time.monotonic()
+                self._console.print(self._unsaid, highlight=False)
+                self._unsaid = ""
 
     def _stop(self) -> None:
         if self._bar is not None:

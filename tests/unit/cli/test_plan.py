@@ -26,9 +26,10 @@ def _plan(run_dir: Path, *overrides: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_a_plan_for_the_named_machine(tmp_path: Path) -> None:
-    done = _plan(tmp_path, "model.num_embeddings=[1000,2000]", "hardware.num_nodes=2")
+    done = _plan(tmp_path, "model.num_embeddings=[1000,2000]", "hardware.num_nodes=2", "trainer.devices=4")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("planned for: 16 ZionEX accelerators\n")
+    assert "trainer.devices=4 changes no plan of a machine: write hardware.accelerators_per_node=… and" in done.stdout
     assert {"resolved.yaml", "plan.json", "estimate.json"} <= {path.name for path in tmp_path.iterdir()}
     plan = json.loads((tmp_path / "plan.json").read_text())
     assert (plan["version"], plan["world_size"], plan["local_world_size"]) == (1, 16, 8)
