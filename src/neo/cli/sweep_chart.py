@@ -28,7 +28,8 @@ _COLORS: Mapping[RowStatus, str] = {
 }
 _MARK, _BEST = "#8fb3d9", "#0b5cad"
 _STYLE = (
-    "svg{max-width:100%;height:auto}body{margin:24px;background:#fff;color:#1f2328;font:14px system-ui,sans-serif}h1{font-size:20px}"
+    "svg{max-width:100%;height:auto}"
+    "body{margin:24px;background:#fff;color:#1f2328;font:14px system-ui,sans-serif}h1{font-size:20px}"
     "svg text{font:12px ui-monospace,Menlo,Consolas,monospace;fill:#1f2328}svg .head{font-weight:600}"
     "svg .dim{fill:#6e7781}p{color:#59636e}"
 )
