@@ -1,7 +1,9 @@
 """Folders of checkpoints, torch-free: which are complete, which is the newest, and whether one is undamaged."""
 
 import hashlib
+import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -102,3 +104,14 @@ def _wrong_sizes(path: Path, files: Mapping[str, FileEntry]) -> list[str]:
         if num_bytes != entry.num_bytes:
             wrong.append(f"{name} has {num_bytes} bytes, not {entry.num_bytes}")
     return wrong
+
+
+def link_or_copy(source: str | Path, target: str | Path) -> None:
+    """Give a file a second name, or copy it where the file system cannot.
+
+    For what is never changed in place, only replaced: large vocabularies then share their bytes.
+    """
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)

@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 from neo.checkpoint.blocks import Block, blocks_to_read, blocks_to_write, by_table
 from neo.checkpoint.compare import differences
-from neo.checkpoint.folder import file_entry, wrong_files
+from neo.checkpoint.folder import file_entry, link_or_copy, wrong_files
 from neo.checkpoint.manifest import Facts, FileEntry, Manifest, TableEntry, read_manifest, write_manifest
 from neo.checkpoint.planners import BlockLoadPlanner, BlockSavePlanner
 from neo.comms.collectives import Collectives
@@ -215,17 +215,9 @@ def _write_rest(draft: Path, rest: Mapping[str, Any], copies: Mapping[str, Path]
     for name, source in copies.items():
         target = draft / name
         if source.is_dir():
-            shutil.copytree(source, target, copy_function=_link_or_copy)
+            shutil.copytree(source, target, copy_function=link_or_copy)
         else:
-            _link_or_copy(source, target)
-
-
-def _link_or_copy(source: str | Path, target: str | Path) -> None:
-    """Large vocabularies are the same in every checkpoint: they share their bytes where the file system can."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
+            shutil.copy2(source, target)  # A plan is edited by hand: it must not share its bytes.
 
 
 def _share_of_files(draft: Path, collectives: Collectives) -> dict[str, FileEntry]:

@@ -6,12 +6,12 @@ The pointer counts only for a run whose configuration asks for just that pass ov
 
 import hashlib
 import json
-import os
 import shutil
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
+from neo.checkpoint.folder import link_or_copy
 from neo.config.run_config import RunConfig
 from neo.data.files import list_files
 from neo.data.vocabulary import DataSchema, learn_schema, load_schema
@@ -37,7 +37,7 @@ def schema_of(run: RunConfig, folder: Path, run_dir: Path) -> DataSchema:
     learned = _pointed_to(run, run_dir)
     if learned is not None:
         with suppress(OSError, DataError):
-            shutil.copytree(learned, folder, copy_function=_link_or_copy)
+            shutil.copytree(learned, folder, copy_function=link_or_copy)
             return load_schema(folder)
         shutil.rmtree(folder, ignore_errors=True)
     return _learn(run, folder)
@@ -112,11 +112,3 @@ def _learn(run: RunConfig, folder: Path) -> DataSchema:
         seed=run.seed,
         folder=folder,
     )
-
-
-def _link_or_copy(source: str, target: str) -> None:
-    """Give a file a second name where the file system can: its writer replaces files and never changes one."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)

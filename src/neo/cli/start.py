@@ -1,7 +1,6 @@
 """What a run starts from: nothing, a checkpoint that it goes on from, or the weights of one. Torch-free."""
 
 import dataclasses
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from neo.checkpoint.compare import differences, table_entries
-from neo.checkpoint.folder import FOLDER, complete_checkpoints, find_checkpoint
+from neo.checkpoint.folder import FOLDER, complete_checkpoints, find_checkpoint, link_or_copy
 from neo.checkpoint.keep import move_aside, remove_drafts
 from neo.checkpoint.manifest import read_manifest
 from neo.checkpoint.spec import AUTO
@@ -99,7 +98,7 @@ def take_schema(start: Start, folder: Path) -> bool:
     """Give a run what its checkpoint's run had learned from the data; False if there is nothing to take."""
     if start.checkpoint is None or not (start.checkpoint / _SCHEMA).is_dir():
         return False
-    shutil.copytree(start.checkpoint / _SCHEMA, folder, copy_function=_link_or_copy)
+    shutil.copytree(start.checkpoint / _SCHEMA, folder, copy_function=link_or_copy)
     if not start.resumes:  # The data may be other data: only what ids and numbers mean is taken over.
         forget_count(folder)
     return True
@@ -176,11 +175,3 @@ def _said(value: Any) -> str:
     if isinstance(value, Enum):
         value = value.value
     return "null" if value is None else f"'{value}'" if isinstance(value, str) else str(value)
-
-
-def _link_or_copy(source: str, target: str) -> None:
-    """Vocabularies are large and never written to again: they share their bytes where the file system can."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
