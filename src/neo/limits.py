@@ -40,6 +40,12 @@ def outside_limits(config: object, limits: Limits) -> list[Finding]:
     ]
 
 
+def empty_paths(config: object, keys: Sequence[str]) -> list[Finding]:
+    """Return a finding for each path that is an empty text, which would mean the current folder."""
+    fix = "name it, or write null (an unset variable of a shell leaves nothing)"
+    return [Finding(key, "'' names no file or folder", fix) for key in keys if getattr(config, key) == ""]
+
+
 def without_effect(config: Any, unread: Mapping[str, Sequence[str]], chosen: str) -> list[Finding]:
     """Return a finding for each of the keys that differs from its default although ``chosen`` does not read it.
 

@@ -20,12 +20,23 @@ def step_name(step: int) -> str:
     return f"step_{step:06d}"
 
 
-def complete_checkpoints(folder: Path) -> list[Path]:
-    """Return the complete checkpoints in a folder, by step, oldest first; none if there is no such folder."""
+def step_of(path: Path) -> int | None:
+    """Return the step that the name of a checkpoint's folder says, None if it is no such name."""
+    match = _NAME.fullmatch(path.name)
+    return None if match is None else int(match[1])
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """Return everything in a folder that is named like a checkpoint, damaged or not, by step, oldest first."""
     if not folder.is_dir():
         return []
-    found = [(int(match[1]), path) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
-    return [path for _, path in sorted(found) if is_complete(path)]
+    found = [(step, path) for path in folder.iterdir() if (step := step_of(path)) is not None]
+    return [path for _, path in sorted(found)]
+
+
+def complete_checkpoints(folder: Path) -> list[Path]:
+    """Return the complete checkpoints in a folder, by step, oldest first; none if there is no such folder."""
+    return [path for path in checkpoints_in(folder) if is_complete(path)]
 
 
 def is_complete(path: Path) -> bool:

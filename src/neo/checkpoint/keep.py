@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from neo.checkpoint.folder import complete_checkpoints, step_name
+from neo.checkpoint.folder import checkpoints_in, complete_checkpoints, step_name, step_of
 from neo.checkpoint.manifest import MANIFEST, read_manifest, write_manifest
 from neo.checkpoint.spec import MONITORS
 
 LAST, BEST = "last", "best"
-_DRAFT = re.compile(r"\.(step_\d{6,})\.(saving|old|removing)")
+_DRAFT = re.compile(r"\.(step_\d{6,})\.(saving|old|removing|manifest)")
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def record_validation(folder: Path, step: int, val: Mapping[str, float | None]) 
 
 
 def move_aside(folder: Path, *, newer_than: int | None = None) -> Path | None:
-    """Move checkpoints to the first free ``checkpoints_before_N`` beside their folder, and return that.
+    """Move checkpoints, damaged ones too, to the first free ``checkpoints_before_N`` beside their folder; return it.
 
     Args:
         folder: The folder of checkpoints.
@@ -126,7 +126,7 @@ def move_aside(folder: Path, *, newer_than: int | None = None) -> Path | None:
     Raises:
         OSError: The folder cannot be written.
     """
-    moved = [path for path in complete_checkpoints(folder) if newer_than is None or path.name > step_name(newer_than)]
+    moved = [path for path in checkpoints_in(folder) if newer_than is None or (step_of(path) or 0) > newer_than]
     if not moved:
         return None
     number = 1

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from neo.checkpoint.folder import find_checkpoint
 from neo.errors import CheckpointError, Finding, unknown_name
-from neo.limits import MAX_STEPS, outside_limits
+from neo.limits import MAX_STEPS, empty_paths, outside_limits
 
 AUTO = "auto"
 MONITORS = {"auc": True, "ne": False, "log_loss": False, "accuracy": True}
@@ -61,7 +61,7 @@ class CheckpointConfig:
 
     def validate(self) -> list[Finding]:
         """Return every mistake, keys relative to ``checkpoint``."""
-        findings = outside_limits(self, _LIMITS)
+        findings = outside_limits(self, _LIMITS) + empty_paths(self, ("resume", "weights_from"))
         if self.monitor is not None and self.monitor not in MONITORS:
             findings.append(unknown_name("monitor", self.monitor, "validation metric", MONITORS))
         if self.monitor is None and self.keep_best != CheckpointConfig.keep_best:
@@ -76,7 +76,7 @@ class CheckpointConfig:
         """Return a finding for each path, keys relative to ``checkpoint``, that holds no complete checkpoint."""
         findings = []
         for key, path in (("resume", self.resume), ("weights_from", self.weights_from)):
-            if path is None or (key == "resume" and path == AUTO):
+            if not path or (key == "resume" and path == AUTO):
                 continue
             try:
                 find_checkpoint(Path(path).expanduser())

@@ -153,7 +153,8 @@ def _dense_table(found: Survey) -> Table:
         share = f"{facts.missing / max(1, found.num_samples):.1%}"
         deviation = 0.0 if facts.smallest == facts.largest else facts.moments.deviation
         numbers = (facts.smallest, facts.largest, facts.moments.mean, deviation)
-        table.add_row(name, share, *(f"{number:.6g}" for number in numbers))
+        holds_none = facts.smallest > facts.largest
+        table.add_row(name, share, *("" if holds_none else f"{number:.6g}" for number in numbers))
     return table
 
 

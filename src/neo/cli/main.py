@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+import neo
 from neo.errors import did_you_mean
 
 
@@ -42,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module, name = _COMMANDS[given[0]].run.split(":")
         run = cast(Callable[[Sequence[str]], int], getattr(importlib.import_module(module), name))
         return run(given[1:])
+    if given and given[0] == "--version":
+        print(f"neo {neo.__version__}")
+        return 0
     if not given or given[0] in ("-h", "--help"):
         print(_usage())
         return 0
@@ -53,7 +57,10 @@ def _usage() -> str:
     width = max(map(len, _COMMANDS))
     lines = ["usage: neo COMMAND [key=value ...]", ""]
     lines += [f"  neo {name:<{width}} {command.purpose}" for name, command in _COMMANDS.items()]
-    lines += ["", "neo COMMAND --help says more; neo train --cfg job shows the configuration."]
+    lines += [
+        "",
+        "neo COMMAND --help says more; neo train --cfg job shows the configuration; neo --version.",
+    ]
     return "\n".join(lines)
 
 

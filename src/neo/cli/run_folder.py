@@ -20,10 +20,17 @@ _LOCK = ".neo.lock"
 _KEY = "hydra.run.dir"
 
 
-def clear(run_dir: Path) -> None:
-    """Remove what an earlier run in the same folder wrote, so that nothing old is taken for new."""
+def clear(run_dir: Path, *, keep: str | None = None) -> None:
+    """Remove what an earlier run in the same folder wrote, so that nothing old is taken for new.
+
+    Args:
+        run_dir: The run folder.
+        keep: A file that this run reads: a plan of the earlier run may be the one to go on with.
+    """
+    kept = None if keep is None else Path(keep).expanduser().resolve()
     for name in _WRITTEN:
-        (run_dir / name).unlink(missing_ok=True)
+        if kept is None or (run_dir / name).resolve() != kept:
+            (run_dir / name).unlink(missing_ok=True)
     for name in _FOLDERS:
         shutil.rmtree(run_dir / name, ignore_errors=True)
 

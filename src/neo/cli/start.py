@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from neo.checkpoint.compare import differences, table_entries
-from neo.checkpoint.folder import FOLDER, complete_checkpoints, find_checkpoint, link_or_copy
+from neo.checkpoint.folder import FOLDER, checkpoints_in, find_checkpoint, link_or_copy, verify
 from neo.checkpoint.keep import move_aside, remove_drafts
 from neo.checkpoint.manifest import read_manifest
 from neo.checkpoint.spec import AUTO
 from neo.config.resolve import read_resolved
 from neo.config.run_config import RunConfig
 from neo.data.schema import forget_count
-from neo.errors import ConfigError, Finding
+from neo.errors import CheckpointError, ConfigError, Finding
 from neo.planner.overrides import table_optimizers
 from neo.tables.spec import TableSpec
 
@@ -52,10 +52,8 @@ class Start:
         return {RESUME: path if self.resumes else None, WEIGHTS_FROM: None if self.resumes else path}
 
 
-def make_start(run: RunConfig, run_dir: Path) -> Start:
-    """Find what the run starts from, clear the way for its own checkpoints, and say both.
-
-    Checkpoints of an earlier run in the same folder that this one does not go on from are moved aside.
+def find_start(run: RunConfig, run_dir: Path) -> Start:
+    """Find what the run starts from, and compare its settings; nothing is moved yet.
 
     Raises:
         ConfigError: The checkpoint is of a run that differs; carries every difference.
@@ -67,13 +65,24 @@ def make_start(run: RunConfig, run_dir: Path) -> Start:
     start = _find(run, folder)
     if start.checkpoint is not None and (findings := _different_settings(run, start)):
         raise ConfigError(findings)
-    own = start.resumes and start.checkpoint is not None and start.checkpoint.parent == folder.resolve()
+    return start
+
+
+def clear_the_way(start: Start, run: RunConfig, run_dir: Path) -> Start:
+    """Move aside the checkpoints that the run does not go on from, say what it starts from, and where that is now.
+
+    Raises:
+        OSError: The folder of checkpoints cannot be written.
+    """
+    folder = run_dir / FOLDER
+    lies_here = start.checkpoint is not None and start.checkpoint.parent == folder.resolve()
+    own = start.resumes and lies_here
     step = read_manifest(start.checkpoint).facts.step if start.checkpoint is not None else 0
     moved = move_aside(folder, newer_than=step if own else None)
     if moved is not None:
         which = f"checkpoints after step {step}" if own else "checkpoints of an earlier run"
         print(f"{which} were moved to {moved}")
-        if start.checkpoint is not None and not own and start.checkpoint.parent == folder.resolve():
+        if start.checkpoint is not None and lies_here and not own:
             start = dataclasses.replace(start, checkpoint=moved.resolve() / start.checkpoint.name)
     if start.checkpoint is not None:
         print(f"{'goes on from' if start.resumes else 'starts with the weights of'} {start.checkpoint} (step {step})")
@@ -87,11 +96,23 @@ def _find(run: RunConfig, folder: Path) -> Start:
     if asked.weights_from is not None:
         return Start(find_checkpoint(Path(asked.weights_from).expanduser()).resolve())
     if asked.resume == AUTO:
-        complete = complete_checkpoints(folder)
-        return Start(complete[-1].resolve(), resumes=True) if complete else Start()
+        newest = _newest_undamaged(folder)
+        return Start() if newest is None else Start(newest.resolve(), resumes=True)
     if asked.resume is not None:
         return Start(find_checkpoint(Path(asked.resume).expanduser()).resolve(), resumes=True)
     return Start()
+
+
+def _newest_undamaged(folder: Path) -> Path | None:
+    """Return the newest checkpoint whose files are what was written, and say which newer ones are passed over."""
+    for path in reversed(checkpoints_in(folder)):
+        try:
+            verify(path)
+        except CheckpointError as error:
+            print(f"{RESUME}=auto passes over a checkpoint: {error}")
+        else:
+            return path
+    return None
 
 
 def take_schema(start: Start, folder: Path) -> bool:

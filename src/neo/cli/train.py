@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from neo.cli.planning import keyed, plan_tables, settled_semantics
 from neo.cli.run_folder import clear, held
 from neo.cli.shared_schema import schema_of
-from neo.cli.start import Start, make_start, require_tables, take_schema
+from neo.cli.start import Start, clear_the_way, find_start, require_tables, take_schema
 from neo.config.devices import execution_device, num_processes
 from neo.config.resolve import read_resolved, resolve, write_resolved
 from neo.config.run_config import RunConfig
@@ -68,9 +68,9 @@ def _train_here(config: DictConfig, run_dir: Path) -> int:
 def _train_in(config: DictConfig, run_dir: Path) -> int:
     if left := await_end_of_workers(run_dir):
         raise NeoError(f"workers of an earlier run in {run_dir} are still there (processes {left}); end them first")
-    clear(run_dir)
     run = resolve(config)
-    start = make_start(run, run_dir)
+    clear(run_dir, keep=run.sharding.path)
+    start = find_start(run, run_dir)
     processes = num_processes(run.trainer.devices, run.trainer.accelerator)
     _prepare(config, run, start, run_dir, _World(execution_device(run.trainer.accelerator), processes, processes))
     outcome = run_workers(run_dir, num_processes=processes, launch=run.launch, preemptible=run.checkpoint.on_preemption)
@@ -89,12 +89,12 @@ def _prepare_for_all(config: DictConfig, run_dir: Path, ranks: RankEnvironment) 
     code = 1
     try:
         forget(run_dir)
-        clear(run_dir)
         with signs_of_life(run_dir, ranks):
             run = resolve(config, num_started=ranks.world_size)
+            clear(run_dir, keep=run.sharding.path)
             _require(_as_started(run, ranks))
             device = execution_device(run.trainer.accelerator)
-            start = make_start(run, run_dir)
+            start = find_start(run, run_dir)
             _prepare(config, run, start, run_dir, _World(device, ranks.world_size, ranks.local_world_size))
         code = 0
     except NeoError as error:
@@ -106,8 +106,7 @@ def _prepare_for_all(config: DictConfig, run_dir: Path, ranks: RankEnvironment) 
 
 def _prepare(config: DictConfig, run: RunConfig, start: Start, run_dir: Path, world: _World) -> None:
     """Learn what has to be learned from the data, plan, and write all that a worker reads."""
-    write_resolved(run_dir / "resolved.yaml", config, {**_settled(run, world), **start.settled})
-    fingerprint = read_resolved(run_dir / "resolved.yaml").fingerprint()  # As every worker will compute it.
+    fingerprint = _write_resolved(config, run, start, run_dir, world)
     run = replace(run, hardware=run.hardware.scaled_to(world.size))
     facts = RunFacts(
         world_size=world.size,
@@ -124,11 +123,21 @@ def _prepare(config: DictConfig, run: RunConfig, start: Start, run_dir: Path, wo
         complete_summary(run_dir, Status.INFEASIBLE if infeasible else Status.FAILED, error=str(error))
         raise
     write_plan(run_dir / "plan.json", planned.plan, planned.fingerprint)
+    # Only now, when the run will begin, are the checkpoints of another one moved out of its way.
+    cleared = clear_the_way(start, run, run_dir)
+    if cleared != start:
+        facts = replace(facts, config_fingerprint=_write_resolved(config, run, cleared, run_dir, world))
     facts = replace(facts, plan_fingerprint=planned.fingerprint, fallbacks=planned.fallbacks)
     write_facts(run_dir, facts)
     print(f"planned for: {facts.planned_for}; executed on: {facts.executed_on}")
     print(plan_report(planned.view), end="")
     print(f"run folder: {run_dir}", flush=True)
+
+
+def _write_resolved(config: DictConfig, run: RunConfig, start: Start, run_dir: Path, world: _World) -> str:
+    """Write what the workers read and return its fingerprint, as each of them will compute it."""
+    write_resolved(run_dir / "resolved.yaml", config, {**_settled(run, world), **start.settled})
+    return read_resolved(run_dir / "resolved.yaml").fingerprint()
 
 
 def _plan(run: RunConfig, start: Start, run_dir: Path, world: _World) -> PlanResult:

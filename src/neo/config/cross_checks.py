@@ -57,8 +57,10 @@ def cross_findings(
         findings.append(Finding("callbacks.learning_rate_monitor", problem, "leave it out, or use logger=csv"))
     if purpose is Purpose.TRAIN and sound("callbacks", "data", "trainer"):
         findings += _watched_validation(config)
+    if purpose is Purpose.TRAIN:
+        findings += [finding.under("checkpoint") for finding in config.checkpoint.check_paths()]
     if purpose is Purpose.TRAIN and sound("checkpoint", "data"):
-        findings += _checkpoints(config)
+        findings += _monitor(config)
     if sound("optim", "sharding"):
         findings += _semantics_without_effect(config)
     if not sound("ops", "optim", "trainer", "model", "hardware"):
@@ -152,12 +154,11 @@ def _files(config: NeoConfig) -> list[Finding]:
     return missing
 
 
-def _checkpoints(config: NeoConfig) -> list[Finding]:
-    findings = [finding.under("checkpoint") for finding in config.checkpoint.check_paths()]
-    if config.checkpoint.monitor is not None and not config.data.to_spec().has_validation:
-        problem = f"'{config.checkpoint.monitor}' has no effect: there is no validation data"
-        findings.append(Finding("checkpoint.monitor", problem, "set data.val_path, or leave it out"))
-    return findings
+def _monitor(config: NeoConfig) -> list[Finding]:
+    if config.checkpoint.monitor is None or config.data.to_spec().has_validation:
+        return []
+    problem = f"'{config.checkpoint.monitor}' has no effect: there is no validation data"
+    return [Finding("checkpoint.monitor", problem, "set data.val_path, or leave it out")]
 
 
 def _single_node(config: NeoConfig) -> list[Finding]:

@@ -130,7 +130,7 @@ class LineParser:
         """Return what is wrong with a line, empty if nothing is."""
         fields = line.split(b"\t")
         if len(fields) != len(self._columns):
-            return f"has {len(fields)} fields instead of {len(self._columns)}"
+            return f"has {len(fields)} field{'' if len(fields) == 1 else 's'} instead of {len(self._columns)}"
         for name, field in zip(self._columns, fields, strict=True):
             shown = field[:40].decode(errors="replace")
             if name == LABEL:

@@ -148,10 +148,16 @@ def _range(data: DataSpec, name: str, facts: SparseFacts, rows: int | None) -> I
     distinct, key = facts.ids.num_distinct, f"model.num_embeddings[{data.features.index(name)}]"
     if data.encoding is Encoding.IDENTITY:
         if facts.outside.count:
-            limit = "0 and above" if rows is None else f"its table's rows [0, {rows - 1}]"
+            limit = "" if rows is None else f" or outside its table's rows [0, {rows - 1}]"
             found = f"ids go from {facts.smallest} to {facts.largest}"
-            problem = f"{_many(facts.outside)} with an id outside {limit}; {found}"
-            yield DataFinding(Severity.ERROR, name, problem, f"raise {key}, or use data.encoding=hash")
+            negative = facts.smallest is not None and facts.smallest < 0
+            if negative:
+                problem = f"{_many(facts.outside)} with a negative id{limit}; {found}"
+                fix = "use data.encoding=vocabulary or hash: under identity an id is a row"
+            else:
+                problem = f"{_many(facts.outside)} with an id outside its table's rows [0, {(rows or 0) - 1}]; {found}"
+                fix = f"raise {key}, or use data.encoding=hash"
+            yield DataFinding(Severity.ERROR, name, problem, fix)
     elif data.encoding is Encoding.HASH:
         buckets = data.hash_buckets if rows is None else rows
         if distinct > buckets - 1:

@@ -6,7 +6,7 @@ from typing import Any
 
 from neo.data.files import list_files
 from neo.errors import DataError, Finding, unknown_name
-from neo.limits import MAX_ROWS, outside, outside_limits
+from neo.limits import MAX_ROWS, empty_paths, outside, outside_limits
 
 GENERATED_ONLY = ("num_samples", "val_samples", "num_dense", "zipf_exponent")
 COLUMNS = ("label", "dense", "categorical", "lists", "list_weights")
@@ -45,7 +45,7 @@ def check_config(config: Any, readers: Sequence[str], choices: Mapping[str, Sequ
         if value is not None and value not in allowed:
             findings.append(unknown_name(key, value, _KINDS[key], allowed))
     findings += _check_batch_size(config.global_batch_size)
-    findings += outside_limits(config, _LIMITS)
+    findings += outside_limits(config, _LIMITS) + empty_paths(config, ("path", "val_path"))
     if config.name in readers:
         findings += _check_ignored(config)
     if config.name in readers and config.name != "synthetic":
@@ -90,7 +90,7 @@ def _check_paths(config: Any) -> list[Finding]:
 
 def _check_path(key: str, config: Any) -> list[Finding]:
     path = getattr(config, key)
-    if path is None:
+    if not path:  # an empty one is told
         return []
     try:
         list_files(path, config.name)

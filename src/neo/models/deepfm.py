@@ -3,7 +3,6 @@
 Shapes: B samples, D embedding dimensions, F sparse features, M dense features, N = F + M fields.
 """
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -13,6 +12,9 @@ from neo.data.batch import SparseFeatures
 from neo.models.mlp import mlp
 from neo.models.spec import ModelSpec
 from neo.sharded.embedding_bag_collection import EmbeddingBagCollection
+
+# Small, since the products of all pairs are added up: an untrained model is to know nothing.
+_INITIAL_DEVIATION = 0.01
 
 
 class DeepFM(nn.Module):
@@ -41,8 +43,8 @@ class DeepFM(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         self.embeddings = embeddings
         self.num_sparse, dim = _fields(embeddings)
-        vectors = torch.empty(num_dense, dim).normal_(0.0, math.sqrt(1.0 / dim), generator=generator)
-        weights = torch.empty(num_dense).normal_(0.0, math.sqrt(2.0 / (num_dense + 1)), generator=generator)
+        vectors = torch.empty(num_dense, dim).normal_(0.0, _INITIAL_DEVIATION, generator=generator)
+        weights = torch.empty(num_dense).normal_(0.0, _INITIAL_DEVIATION, generator=generator)
         self.dense_vectors = nn.Parameter(vectors)
         self.dense_weights = nn.Parameter(weights)
         self.deep = mlp(((self.num_sparse + num_dense) * dim, *top_mlp, 1), generator=generator, last_activation=False)

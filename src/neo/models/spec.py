@@ -126,7 +126,7 @@ class ModelConfig:
             findings.append(Finding("pooling_factors", counts, "give both one entry per table"))
         if self.pooling is not None and self.pooling not in _POOLINGS:
             findings.append(unknown_name("pooling", self.pooling, "pooling", _POOLINGS))
-        if self.name == TABLE_LIST and self.path is None:
+        if self.name == TABLE_LIST and not self.path:
             findings.append(Finding("path", "table_list needs a file", "write model.path=FILE.csv"))
         return findings
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import neo
 from neo.cli.command import _split
 from neo.cli.main import main
 from neo.cli.planning import keyed
@@ -34,6 +35,11 @@ def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trian"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("neo: 'trian' is not a command; did you mean 'train'? Choices: checkpoint, ")
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"neo {neo.__version__}\n"
 
 
 def test_without_a_command_the_usage_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,8 @@ from omegaconf import OmegaConf
 from neo.checkpoint.compare import table_entries
 from neo.checkpoint.folder import file_entry, step_name
 from neo.checkpoint.manifest import Facts, Manifest, write_manifest
-from neo.cli.start import Start, make_start, require_tables, take_schema
+from neo.cli.run_folder import clear
+from neo.cli.start import Start, clear_the_way, find_start, require_tables, take_schema
 from neo.config.resolve import resolve_content, write_resolved
 from neo.config.run_config import RunConfig
 from neo.data.vocabulary import learn_schema, load_schema
@@ -27,6 +28,10 @@ BASE: dict[str, Any] = {
     "model": {"num_embeddings": [5, 6]},
     "optim": {"sparse": {"name": "adagrad"}},
 }
+
+
+def make_start(run: RunConfig, run_dir: Path) -> Start:
+    return clear_the_way(find_start(run, run_dir), run, run_dir)
 
 
 def config_of(**changes: Mapping[str, Any]) -> RunConfig:
@@ -71,9 +76,24 @@ def test_auto_takes_the_newest_complete_one_or_starts_anew(tmp_path: Path, capsy
     first, second = save(tmp_path, 3), save(tmp_path, 12)
     assert make_start(run, tmp_path) == Start(second, resumes=True)
     assert capsys.readouterr().out == f"goes on from {second} (step 12)\n"
-    (second / "resolved.yaml").write_text("cut off")
+    schema = second / "data_schema" / "schema.json"
+    schema.write_text(schema.read_text().replace("sparse_0", "sparse_9"))  # as many bytes
+    assert find_start(run, tmp_path).checkpoint == first
+    said = f"checkpoint.resume=auto passes over a checkpoint: '{second}' is damaged: the content of data_schema/schema."
+    assert capsys.readouterr().out.startswith(said)
+    assert second.is_dir()  # nothing is moved before the run begins
     assert make_start(run, tmp_path).checkpoint == first
-    assert (tmp_path / "checkpoints" / "step_000012").is_dir()  # incomplete: nothing takes it for a checkpoint
+    assert f"checkpoints after step 3 were moved to {tmp_path}/checkpoints_before_1\n" in capsys.readouterr().out
+    assert (tmp_path / "checkpoints_before_1" / second.name).is_dir()
+
+
+def test_damaged_checkpoints_are_kept_by_a_fresh_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (save(tmp_path, 3) / "resolved.yaml").write_text("cut off")
+    assert make_start(resuming("auto"), tmp_path) == Start()
+    said = capsys.readouterr().out
+    assert "is damaged: resolved.yaml has 7 bytes, not" in said
+    assert f"checkpoints of an earlier run were moved to {tmp_path}/checkpoints_before_1\n" in said
+    assert (tmp_path / "checkpoints_before_1" / "step_000003").is_dir()
 
 
 def test_what_the_workers_read(tmp_path: Path) -> None:
@@ -96,10 +116,25 @@ def test_a_fresh_run_moves_earlier_checkpoints_aside(tmp_path: Path, capsys: pyt
 
 
 def test_going_back_moves_the_later_checkpoints_aside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first, _ = save(tmp_path, 3), save(tmp_path, 9)
+    first, _, _ = save(tmp_path, 3), save(tmp_path, 9), save(tmp_path, 1_000_000)
     assert make_start(resuming(first), tmp_path) == Start(first, resumes=True)
     assert f"checkpoints after step 3 were moved to {tmp_path}/checkpoints_before_1" in capsys.readouterr().out
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_000003"]
+
+
+def test_going_back_counts_steps_of_any_length(tmp_path: Path) -> None:
+    first, _ = save(tmp_path, 999_990), save(tmp_path, 1_000_000)
+    make_start(resuming(first), tmp_path)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_999990"]
+
+
+def test_a_run_may_read_the_plan_that_lies_in_its_folder(tmp_path: Path) -> None:
+    for name in ("plan.json", "summary.json"):
+        (tmp_path / name).write_text("{}")
+    clear(tmp_path, keep=str(tmp_path / "plan.json"))
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+    clear(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_half_written_checkpoints_go(tmp_path: Path) -> None:

@@ -592,6 +592,7 @@ MISTAKES += [
         [
             "checkpoint.weights_from: 'docs' contradicts checkpoint.resume, which takes weights and everything else; "
             "use one of them",
+            "checkpoint.weights_from: 'docs' holds no complete checkpoint",
         ],
     ),
 ]
@@ -630,6 +631,21 @@ MISTAKES += [
         ["recipes: '+recipes@x=quickstart' moves a group to another place; write +recipes=NAME"],
     ),
     ("+", ["+: has no key; write KEY=VALUE"]),
+    (
+        "checkpoint.keep_last=-1 checkpoint.resume=",
+        [
+            "checkpoint.keep_last: -1 is below the limit 1; write 1 to 2^62",
+            "checkpoint.resume: '' names no file or folder; name it, or write null (an unset variable of a shell "
+            "leaves nothing)",
+        ],
+    ),
+    (
+        "checkpoint.keep_last=-1 checkpoint.weights_from=/no/where",
+        [
+            "checkpoint.keep_last: -1 is below the limit 1; write 1 to 2^62",
+            "checkpoint.weights_from: '/no/where' does not exist; name a checkpoint, a folder of them, or a run folder",
+        ],
+    ),
     ("+model", ["+model: is not an override; write model=VALUE"]),
     ("+recipes", ["+recipes: is not an override; write +recipes=VALUE"]),
     (

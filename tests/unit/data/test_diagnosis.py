@@ -95,10 +95,10 @@ def planted(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "given", "text"),
     [
-        ("id out of range", IDENTITY, "error: column 'a': 2 values (first: '{file}', row group 2, row 1000) with an id "
-         "outside its table's rows [0, 99]; ids go from -1 to 100; raise model.num_embeddings[0], or use"),
+        ("id out of range", IDENTITY, "error: column 'a': 2 values (first: '{file}', row group 2, row 1000) with a "
+         "negative id or outside its table's rows [0, 99]; ids go from -1 to 100; use data.encoding=vocabulary or"),
         ("id out of range", {"categorical": ["a"], "encoding": "identity"}, "error: column 'a': 1 value (first: "
-         "'{file}', row group 3, row 0) with an id outside 0 and above"),
+         "'{file}', row group 3, row 0) with a negative id"),
         ("constant ids", {}, "warning: column 't': is constant: there is one id only; remove it"),
         ("constant dense", {}, "warning: column 'd': is constant: every value is 2.5; remove it from data.dense"),
         ("sorted labels", {}, "warning: column 'y': the labels are not shuffled: they change 0.00 times as often as"),
