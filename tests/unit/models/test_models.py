@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -119,10 +120,24 @@ def test_cross_layers_are_the_published_formula() -> None:
     torch.testing.assert_close(cross(x0), expected)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_an_untrained_model_knows_nothing(name: str, make_embeddings: MakeEmbeddings) -> None:
+    embeddings: Any = make_embeddings(dim=4, model=name)
+    embeddings.rows = [rows * 0.03 for rows in embeddings.rows]  # the size that a table of 1,000 rows begins with
+    dense, sparse = batch(256, 13)
+    logits = build(name, embeddings, 13)(dense, sparse)
+    labels = torch.arange(256) % 2
+    loss = nn.functional.binary_cross_entropy_with_logits(logits, labels.float())
+    assert float(loss.detach()) < 0.8  # ln 2 = 0.693
+
+
 @pytest.mark.parametrize("num_dense", [0, 5])
 def test_deepfm_is_the_published_formula(num_dense: int, make_embeddings: MakeEmbeddings) -> None:
     model = build("deepfm", make_embeddings(model="deepfm"), num_dense)
     assert isinstance(model, DeepFM)
+    with torch.no_grad():  # they begin so small that a mistake with them would not be seen
+        model.dense_vectors.mul_(100.0)
+        model.dense_weights.mul_(100.0)
     dense, sparse = batch(8, num_dense)
     pooled = model.embeddings.start(sparse).wait()
     values, widths = dense.unbind(1), [4, 4, 4, 1, 1, 1]
