@@ -79,10 +79,25 @@ class CheckpointError(NeoError):
     """A checkpoint is incomplete, damaged, of another model, or cannot be written: names the file and what differs."""
 
 
+def nearest(name: str, choices: Iterable[str], *, cutoff: float) -> list[str]:
+    """Return the choice nearest to ``name``, or none: one that differs in its case alone goes first.
+
+    Args:
+        name: What was written.
+        choices: What it can be.
+        cutoff: How alike they have to be, from 0 to 1.
+    """
+    by_folded: dict[str, str] = {}
+    for choice in choices:
+        by_folded.setdefault(choice.casefold(), choice)
+    near = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=cutoff)
+    return [by_folded[folded] for folded in near]
+
+
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
     """Return ``did you mean 'x'? Choices: ...`` for a name that is not among ``choices``."""
     ordered = sorted(choices)
-    near = difflib.get_close_matches(name, ordered, n=1, cutoff=0.5)
+    near = nearest(name, ordered, cutoff=0.5)
     listed = "Choices: " + (", ".join(ordered) if ordered else "none")
     return f"did you mean '{near[0]}'? {listed}" if near else listed
 

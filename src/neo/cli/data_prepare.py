@@ -61,7 +61,10 @@ def _parser() -> argparse.ArgumentParser:
         "--row-group-size", type=_count_from(1024), default=ROW_GROUP_SIZE, help="samples of a row group (%(default)s)"
     )
     parser.add_argument(
-        "--max-bad-lines", type=_count_from(0), default=0, help="leave out so many bad lines, all files together"
+        "--max-bad-lines",
+        type=_count_from(0),
+        default=0,
+        help="leave out so many bad lines, all files together; blank lines are passed over, not counted",
     )
     return parser
 
@@ -86,6 +89,6 @@ def _bar(jobs: Sequence[Job]) -> Iterator[Callable[[Job, int], None]]:
     )  # fmt: skip
     sizes = [job.raw.stat().st_size for job in jobs]
     before = {id(job): sum(sizes[:place]) for place, job in enumerate(jobs)}
-    with Progress(*columns, console=Console(file=sys.stderr)) as progress:
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
         task = progress.add_task("preparing", total=sum(sizes))
         yield lambda job, read: progress.update(task, completed=before[id(job)] + read, description=job.raw.name)

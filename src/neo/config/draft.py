@@ -1,6 +1,5 @@
 """A configuration under construction: takes values one by one and says what is wrong with each."""
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass
 from typing import Any, cast
@@ -18,7 +17,7 @@ from neo.config.schema import (
     schema_types,
     takes_bool,
 )
-from neo.errors import NOT_BUILT, Finding
+from neo.errors import NOT_BUILT, Finding, nearest
 
 TARGET = "_target_"
 _HYDRA_INTERPOLATION = "${hydra"
@@ -127,10 +126,14 @@ def unknown_key(key: str, known: Mapping[str, Any], *, given: Any) -> Finding:
         return Finding(key, f"{as_typed(given)} is what neo always does, and there is no such key", "leave the key out")
     if refused in _NOT_FOR_US:
         return Finding(key, _NOT_FOR_US[refused], _INSTEAD[refused])
+    while parent and parent not in known:  # A group that is misspelled: what there is in its place.
+        parent, _, name = parent.rpartition(".")
     same_name = [other for other in known if other.rpartition(".")[2] == name and not is_dataclass(known[other])]
     siblings = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == parent]
-    near = [f"{parent}.{other}".lstrip(".") for other in difflib.get_close_matches(name, siblings, n=1, cutoff=0.6)]
-    near = near or same_name[:3] or difflib.get_close_matches(key, known, n=1, cutoff=0.75)
+    end = key[len(f"{parent}.{name}".lstrip(".")) :]  # of a key below a misspelled group
+    near = [f"{parent}.{other}".lstrip(".") for other in nearest(name, siblings, cutoff=0.6)]
+    near = [f"{other}{end}" if f"{other}{end}" in known else other for other in near]
+    near = near or same_name[:3] or nearest(key, known, cutoff=0.75)
     fix = "did you mean " + " or ".join(f"'{other}'" for other in near) + "?" if near else ""
     allowed = siblings or [other for other in known if "." not in other]
     where = f"Keys of {parent}" if siblings and parent else "Groups and keys"

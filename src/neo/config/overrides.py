@@ -1,6 +1,5 @@
 """The form of every override on the command line: syntax, prefix, group choices."""
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, is_dataclass
 
@@ -12,7 +11,7 @@ from neo.as_typed import as_typed, quoted
 from neo.config.composition import ConfigTree, names_of
 from neo.config.draft import unknown_key
 from neo.config.schema import GROUPS, RECIPES, below_free_mapping, schema_types
-from neo.errors import Finding, did_you_mean
+from neo.errors import Finding, did_you_mean, nearest
 
 _ADDS = (OverrideType.ADD, OverrideType.FORCE_ADD)
 _SLURM = "install hydra-submitit-launcher, or neo-zionex with its extra: neo-zionex[slurm]"
@@ -144,7 +143,7 @@ def _check_choice(override: Override, tree: ConfigTree, checked: CheckedOverride
             fix = f"set its keys one by one, like {group}.KEY=VALUE"
         checked.findings.append(Finding(group, f"{quoted(name)} is not a choice of {group}", fix))
     if wrong:
-        near = difflib.get_close_matches(as_typed(names[0]), choices, n=1, cutoff=0.5)
+        near = nearest(as_typed(names[0]), choices, cutoff=0.5)
         if group == RECIPES or not near:
             return
         override = OverridesParser.create().parse_override(f"{group}={near[0]}")

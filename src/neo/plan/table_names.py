@@ -1,9 +1,8 @@
 """Finding a table by its key in the plan (``model.embeddings.user_id``) or by its bare name (``user_id``)."""
 
-import difflib
 from collections.abc import Iterable, Sequence
 
-from neo.errors import did_you_mean
+from neo.errors import did_you_mean, nearest
 
 _MOST_LISTED = 30
 _MOST_NAMED = 3
@@ -35,6 +34,6 @@ def nearest_table(name: str, keys: Iterable[str]) -> str:
     names = known if "." in name else [bare_name(key) for key in known]
     if len(names) <= _MOST_LISTED:
         return did_you_mean(name, names)
-    near = difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.5)
+    near = nearest(name, sorted(names), cutoff=0.5)
     count = f"the model has {len(names)} tables"
     return f"did you mean '{near[0]}'? ({count})" if near else count

@@ -60,7 +60,7 @@ def test_five_mistakes_exit_2_soon_and_start_nothing(command: str, tmp_path: Pat
     done = _run(
         command, "sharding=tabel_wise", "seed=-1", "trainer.max_step=1", "+foo=1", "trainer.devices", cwd=tmp_path
     )
-    assert _children_s() - before_s < 3 * _slowness()
+    assert _children_s() - before_s < 18 * _import_of_hydra_s()
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("5 mistakes in the configuration:\n")
@@ -89,17 +89,17 @@ def test_cfg_shows_the_configuration_fast_and_without_torch(tmp_path: Path) -> N
         used_s.append(_children_s() - before_s)
     assert done.stderr == "0 []\n"
     assert "lr: 0.5" in done.stdout
-    assert min(used_s) < 0.5 * _slowness()
+    assert min(used_s) < 6 * _import_of_hydra_s()  # 3 to 4 times on a quiet machine, 0.5 to 0.6 s
 
 
-def _slowness() -> float:
-    """How much slower than a quiet machine this one is now: importing hydra takes 0.15 s there."""
+def _import_of_hydra_s() -> float:
+    """Return the processor time of importing Hydra, 0.17 s on a quiet machine: how slow this one is now."""
     used_s = []
     for _ in range(3):
         before_s = _children_s()
         subprocess.run([sys.executable, "-c", "import hydra.main, hydra._internal.hydra"], check=True, timeout=60)
         used_s.append(_children_s() - before_s)
-    return max(1.0, min(used_s) / 0.17)
+    return min(used_s)
 
 
 def _children_s() -> float:

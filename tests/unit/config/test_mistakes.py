@@ -646,6 +646,15 @@ MISTAKES += [
             "checkpoint.weights_from: '/no/where' does not exist; name a checkpoint, a folder of them, or a run folder",
         ],
     ),
+    ("ops=FBGEMM", ["ops: 'FBGEMM' is not a choice of ops; did you mean 'fbgemm'? Choices: auto, fbgemm, reference"]),
+    (
+        "callbacks.early_stoping.patience=3",
+        [
+            "callbacks.early_stoping.patience: no such key (given '3'); "
+            "did you mean 'callbacks.early_stopping.patience'? Keys of callbacks: "
+            "assert_trained, early_stopping, learning_rate_monitor, options, own, profiler, stop_at",
+        ],
+    ),
     ("+model", ["+model: is not an override; write model=VALUE"]),
     ("+recipes", ["+recipes: is not an override; write +recipes=VALUE"]),
     (

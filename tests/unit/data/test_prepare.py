@@ -112,7 +112,7 @@ def test_bad_lines_are_counted_over_all_files(tmp_path: Path, capsys: pytest.Cap
         write(tmp_path / "raw" / f"day_{day}", [line(0), "oops", line(1)])
     assert run(tmp_path / "raw", "--out", tmp_path / "out", "--max-bad-lines", 2) == 1
     told = capsys.readouterr().err
-    assert "day_2', line 2: has 1 fields instead of 40 (3 bad lines, --max-bad-lines=2)" in told
+    assert "day_2', line 2: has 1 field instead of 40 (3 bad lines, --max-bad-lines=2)" in told
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["day_0.parquet", "day_1.parquet"]
 
 
