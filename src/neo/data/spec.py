@@ -87,7 +87,8 @@ class DataSpec:
         name: A name in ``READERS``.
         path: Training file, folder or glob; absolute. None for generated data.
         val_path: The same for validation; None if there is none.
-        global_batch_size: Samples of a batch over all ranks; None for ``auto``.
+        global_batch_size: Samples of a batch over all ranks; ``auto`` means 2048 in training, 512 per accelerator in
+            planning.
         limit_samples: Train on the first so many samples only.
         label: Column of the label; None to read no label: every one is 0 then.
         dense: Dense columns.

@@ -103,8 +103,8 @@ class ProfilerSpec:
     """Steps whose trace is written.
 
     Attributes:
-        from_step: The first of them, counted from 1.
-        num_steps: How many.
+        from_step: The first step that is traced, counted from 1.
+        num_steps: Steps that are traced.
         shapes: Whether every operator's input shapes are noted.
         memory: Whether allocations are noted.
     """

@@ -78,7 +78,7 @@ class TrainerSpec:
     """``trainer.*``, resolved.
 
     Attributes:
-        devices: Processes per node, or None for one per GPU (two where there is none).
+        devices: Processes per node; ``auto`` means one per GPU, and two where there is none.
         num_nodes: Nodes.
         max_steps: Steps (global batches) after which training ends, or None.
         max_epochs: Passes over the data after which training ends, or None; whichever comes first.
