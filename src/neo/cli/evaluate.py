@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from neo.checkpoint.job import EVAL_FILE, Job, Task
-from neo.cli.arguments import OVERRIDES_HELP, PATH_HELP, Parser
+from neo.cli.arguments import scoring_parser
 from neo.cli.reported import reported
 from neo.cli.serving import open_checkpoint, score
 from neo.config.from_checkpoint import Use
@@ -36,9 +36,7 @@ def run_eval(arguments: Sequence[str]) -> int:
 
 
 def _evaluate(arguments: Sequence[str]) -> int:
-    parser = Parser(prog="neo eval", allow_abbrev=False, description="Metrics of a checkpoint on validation samples.")
-    parser.add_argument("path", type=Path, help=PATH_HELP)
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help=OVERRIDES_HELP)
+    parser = scoring_parser("neo eval", "Metrics of a checkpoint on validation samples.")
     parser.add_argument("--out", type=Path, help=f"folder of {EVAL_FILE}; default outputs/eval/DATE_TIME")
     asked = parser.parse_intermixed_args(list(arguments))
     checkpoint = open_checkpoint(asked.path)

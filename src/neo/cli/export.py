@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from neo.checkpoint.job import Job, Task
-from neo.cli.arguments import OVERRIDES_HELP, PATH_HELP, Parser
+from neo.cli.arguments import scoring_parser
 from neo.cli.reported import reported
 from neo.cli.serving import open_checkpoint, start
 from neo.config.from_checkpoint import Use, open_config
@@ -26,9 +26,8 @@ def run_export(arguments: Sequence[str]) -> int:
 
 
 def _export(arguments: Sequence[str]) -> int:
-    parser = Parser(prog="neo export", allow_abbrev=False, description="A checkpoint as one model, in safetensors.")
-    parser.add_argument("path", type=Path, help=PATH_HELP)
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help=f"with --samples: {OVERRIDES_HELP}")
+    description = "A checkpoint as one model, in safetensors."
+    parser = scoring_parser("neo export", description, overrides="with --samples: ")
     parser.add_argument("--out", type=Path, required=True, help="the folder to write; it must not exist, or be empty")
     parser.add_argument("--dtype", choices=[dtype.value for dtype in WeightsDtype], default="",
                         help="type of all tables; default: as they were trained")  # fmt: skip

@@ -47,6 +47,21 @@ def settled_semantics(config: RunConfig) -> dict[str, object]:
     return {"sharding.column_wise_semantics": config.sharding.semantics.value}
 
 
+def settled_training(config: RunConfig, *, device: Device, local_world_size: int) -> dict[str, object]:
+    """Return what every ``auto`` of a training run has become, so that ranks and later readers see the same.
+
+    Args:
+        config: The configuration.
+        device: What it runs on.
+        local_world_size: Processes on this host.
+    """
+    return settled_semantics(config) | {
+        "trainer.accelerator": device.value,
+        "trainer.devices": local_world_size,
+        "data.global_batch_size": config.data.training_batch_size,
+    }
+
+
 def plan_tables(config: RunConfig, tables: Mapping[str, TableSpec], *, device: Device) -> PlanResult:
     """Make or read the plan for the world of ``config.hardware`` and check it.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from neo.checkpoint.job import Job, Task
-from neo.cli.arguments import OVERRIDES_HELP, PATH_HELP, Parser
+from neo.cli.arguments import scoring_parser
 from neo.cli.reported import reported
 from neo.cli.serving import open_checkpoint, score
 from neo.config.from_checkpoint import Use
@@ -26,9 +26,7 @@ def run_predict(arguments: Sequence[str]) -> int:
 
 
 def _predict(arguments: Sequence[str]) -> int:
-    parser = Parser(prog="neo predict", allow_abbrev=False, description="Scores of samples; labels are not read.")
-    parser.add_argument("path", type=Path, help=PATH_HELP)
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help=OVERRIDES_HELP)
+    parser = scoring_parser("neo predict", "Scores of samples; labels are not read.")
     parser.add_argument(
         "--out", type=Path, required=True, help="the Parquet file to write; an existing one is replaced"
     )

@@ -12,7 +12,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from neo.cli.planning import plan_tables, settled_semantics, tables_by_key
+from neo.cli.planning import plan_tables, settled_training, tables_by_key
 from neo.cli.shared_schema import learn_shared, schema_key
 from neo.config.cross_checks import machine_device
 from neo.config.devices import execution_device, num_processes
@@ -161,11 +161,8 @@ def _world_size(run: RunConfig) -> int:
 
 def _fingerprint(config: DictConfig, run: RunConfig) -> str:
     """Return the fingerprint that a training run of ``config`` on this host writes into its summary."""
-    settled = settled_semantics(run) | {
-        "trainer.accelerator": execution_device(run.trainer.accelerator).value,
-        "trainer.devices": _world_size(run),
-        "data.global_batch_size": run.data.training_batch_size,
-    }
+    device = execution_device(run.trainer.accelerator)
+    settled = settled_training(run, device=device, local_world_size=_world_size(run))
     with tempfile.TemporaryDirectory(prefix="neo-sweep-") as folder:
         path = Path(folder) / "resolved.yaml"
         write_resolved(path, config, settled)

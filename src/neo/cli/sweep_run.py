@@ -21,7 +21,7 @@ from neo.cli.sweep_job import SweepJob
 from neo.cli.sweep_plan import PlannedPoint
 from neo.cli.sweep_rows import Row, RowStatus, read_row, recorded_fingerprint, write_csv
 from neo.config.purpose import Purpose
-from neo.launch.process import SIGNALS, environment_with_source
+from neo.launch.process import environment_with_source, hearing_signals
 from neo.launch.spec import OnFailure
 
 _CUT_SHORT = (RowStatus.INTERRUPTED, RowStatus.PREEMPTED)
@@ -155,13 +155,8 @@ class SweepRun:
             self._received.append(signal.Signals(number).name)
             raise KeyboardInterrupt
 
-        heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, interrupt) for number in heard}
-        try:
+        with hearing_signals(interrupt):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def _batches(entries: Sequence[PlannedPoint], size: int | None) -> Iterator[list[PlannedPoint]]:

@@ -2,13 +2,12 @@
 
 import logging
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from omegaconf import DictConfig
 
-from neo.cli.planning import keyed, plan_tables, settled_semantics
+from neo.cli.planning import keyed, plan_tables, settled_training
 from neo.cli.run_folder import clear, held
 from neo.cli.shared_schema import schema_of
 from neo.cli.start import Start, clear_the_way, find_start, require_tables, take_schema
@@ -136,7 +135,8 @@ def _prepare(config: DictConfig, run: RunConfig, start: Start, run_dir: Path, wo
 
 def _write_resolved(config: DictConfig, run: RunConfig, start: Start, run_dir: Path, world: _World) -> str:
     """Write what the workers read and return its fingerprint, as each of them will compute it."""
-    write_resolved(run_dir / "resolved.yaml", config, {**_settled(run, world), **start.settled})
+    settled = settled_training(run, device=world.device, local_world_size=world.local_size)
+    write_resolved(run_dir / "resolved.yaml", config, settled | start.settled)
     return read_resolved(run_dir / "resolved.yaml").fingerprint()
 
 
@@ -146,15 +146,6 @@ def _plan(run: RunConfig, start: Start, run_dir: Path, world: _World) -> PlanRes
     tables = keyed(tables_of(run.model, schema.features), EMBEDDINGS_PATH)
     require_tables(start, run, tables)
     return plan_tables(run, tables, device=world.device)
-
-
-def _settled(run: RunConfig, world: _World) -> Mapping[str, object]:
-    """Return what ``auto`` has become, so that every rank and every later reader sees the same."""
-    return settled_semantics(run) | {
-        "trainer.accelerator": world.device.value,
-        "trainer.devices": world.local_size,
-        "data.global_batch_size": run.data.training_batch_size,
-    }
 
 
 def _as_started(run: RunConfig, ranks: RankEnvironment) -> list[Finding]:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ import neo
 from neo.launch.failures import FOLDER, describe_failure
 from neo.launch.spec import LaunchSpec
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ENGINE_MARGIN_S = 10
 _POLL_S = 0.2
 
@@ -90,14 +90,20 @@ def _noting_signals(received: _Received) -> Iterator[None]:
         received.names.append(signal.Signals(number).name)
         received.first_at = received.first_at or time.monotonic()
 
-    # What is ignored (nohup, a shell's background job) stays ignored.
-    heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, note) for number in heard}
+    with hearing_signals(note):
+        yield
+
+
+@contextmanager
+def hearing_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Let ``handler`` hear what ends a command; what is ignored (nohup, a shell's background job) stays ignored."""
+    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in heard}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 def _wait(engine: "subprocess.Popen[bytes]", received: _Received, launch: LaunchSpec, *, preemptible: bool) -> int:

@@ -32,9 +32,6 @@ class CheckpointWriter(Callback):
         spec: When to save and what to keep.
         run_dir: The run folder; checkpoints go into its ``checkpoints``.
         notice: Where SIGTERM is noted.
-
-    Attributes:
-        newest: The checkpoint that was written last by this process; None before the first.
     """
 
     def __init__(self, spec: CheckpointSpec, run_dir: Path, *, notice: SigtermNotice) -> None:
@@ -46,7 +43,6 @@ class CheckpointWriter(Callback):
         self._saved_step = -1
         self._saved_s = 0.0
         self._is_due = False
-        self.newest: Path | None = None
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -75,7 +71,8 @@ class CheckpointWriter(Callback):
 
     @override
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Note SIGTERM in the validation after the training, too: what is to be saved is saved by then."""
+        """Hear SIGTERM in the validation after the training, too."""
+        self._vote.begin()
         if self._spec.on_preemption:
             self._notice.listen()
 
@@ -89,9 +86,18 @@ class CheckpointWriter(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Leave in the midst of a validation if asked to; its step is saved."""
+        """Leave in the midst of a validation if asked to: its step is saved, after the training only if it was.
+
+        Raises:
+            Preempted: The run was asked to leave.
+            CheckpointError: The checkpoint cannot be written.
+        """
         if trainer.state.fn == TrainerFn.FITTING:
             self._ask(trainer, pl_module)
+        elif self._spec.on_preemption and self._saved_step == trainer.global_step:
+            (leaves,) = self._vote.cast(self._notice.received)
+            if leaves:
+                raise Preempted
 
     @override
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -102,7 +108,9 @@ class CheckpointWriter(Callback):
             is_good = self._is_good(trainer, val)  # Every rank has to ask.
             if self._is_due or is_good:
                 self._save(trainer, pl_module)
-        elif val is not None:
+            return
+        self._vote.end()
+        if val is not None:
             self._on_rank_0(trainer, lambda: record_validation(self._folder, trainer.global_step, val))
             self._on_rank_0(trainer, lambda: tidy(self._folder, self._keep))
 
@@ -143,7 +151,6 @@ class CheckpointWriter(Callback):
         path = self._folder / step_name(step)
         trainer.save_checkpoint(path, weights_only=False)
         self._on_rank_0(trainer, lambda: tidy(self._folder, self._keep))
-        self.newest = path
         self._saved_step, self._saved_s = step, time.monotonic()
 
     def _on_rank_0(self, trainer: pl.Trainer, action: Callable[[], None]) -> None:

@@ -1,6 +1,7 @@
 """When a run saves, without a trainer's loop."""
 
 import signal
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -80,6 +81,24 @@ def test_a_step_with_a_validation_is_saved_after_it(tmp_path: Path, notice: Sigt
     assert trainer.saved == []
     writer.on_validation_end(trainer, module)  # type: ignore[arg-type]
     assert trainer.saved == [4]
+
+
+def test_sigterm_ends_the_validation_after_the_training_if_its_step_is_saved(
+    tmp_path: Path, notice: SigtermNotice
+) -> None:
+    for at_end in (True, False):
+        writer, trainer, module = writer_of(tmp_path, notice, at_end=at_end), FakeTrainer(), module_with(None)
+        writer.on_train_start(trainer, module)  # type: ignore[arg-type]
+        trainer.global_step = 3
+        writer.on_train_end(trainer, module)  # type: ignore[arg-type]
+        trainer.state.fn = "validate"
+        writer.on_validation_start(trainer, module)  # type: ignore[arg-type]
+        writer.on_validation_batch_end(trainer, module, None, None, 0)  # type: ignore[arg-type]
+        notice.received = True
+        with pytest.raises(Preempted) if at_end else nullcontext():
+            writer.on_validation_batch_end(trainer, module, None, None, 1)  # type: ignore[arg-type]
+        notice.received = False
+        assert trainer.saved == ([3] if at_end else [])
 
 
 def test_by_time(tmp_path: Path, notice: SigtermNotice, monkeypatch: pytest.MonkeyPatch) -> None:
